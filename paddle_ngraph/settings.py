@@ -73,6 +73,8 @@ class PolicySettings:
         dispatch_us_per_operator: Dispatch overhead of Executor.
         accessed_elements_per_us: Elements that one thread reads or writes in a microsecond.
         multiplications_per_us: Multiplications per microsecond of one core, at half of its peak.
+        min_us_per_legacy_operator: Microseconds, by the estimate, that subgraphs have to take
+            Paddle for each operator of an old program that the translation keeps.
         onednn_gain_per_operator: The gain of a subgraph over Paddle's oneDNN per operator, a few
             microseconds: the unit of the next two. Rounded up from
             benchmarks/results/intervals.md.
@@ -148,6 +150,7 @@ class PolicySettings:
     dispatch_us_per_operator: float = 8.0
     accessed_elements_per_us: float = 2000.0
     multiplications_per_us: float = 30e3
+    min_us_per_legacy_operator: float = 900.0
     onednn_gain_per_operator: int = 1
     onednn_boundary_cost: int = 2
     onednn_kernel_loss: int = 16

@@ -418,7 +418,7 @@ def _are_equal(a: Any, b: Any) -> bool:
 def verdict(each: Case, expected: Tensors) -> str:
     """``translated``, ``as it is: REASON``, ``refused: REASON``, or ``DIFFERENT: NAMES``."""
     try:
-        program, _ = translation.translate_fetching(each.program, each.outputs)
+        program, _ = translation.translate_fetching(each.program, each.outputs, may_chain=True)
     except NotTranslatable as reason:
         return f"refused: {reason}"
     program_pass.canonicalize(program)

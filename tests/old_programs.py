@@ -778,10 +778,17 @@ def outcome(program: Program, is_on: bool, feed: dict[str, Any]) -> Outcome:
             found = program.executor.run(
                 program.main, feed=dict(feed), fetch_list=program.fetches, return_numpy=False
             )
-        results = [(np.array(each).copy(), each.lod()) for each in found]
+        results = [(np.array(each).copy(), _lod_of(each)) for each in found]
     except Exception as raised:
         error = type(raised).__name__
     return Outcome(results, error, _variables(program))
+
+
+def _lod_of(tensor: Any) -> list[list[int]]:
+    """The LoD of a result; none if an earlier run, of another size, has left the LoD behind."""
+    lod, shape = tensor.lod(), tensor.shape()
+    is_current = bool(lod and shape) and lod[-1][-1] == shape[0]
+    return lod if is_current else []
 
 
 def _variables(program: Program) -> dict[str, np.ndarray | None]:

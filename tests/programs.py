@@ -182,6 +182,17 @@ def fed_limit() -> Any:
     return paddle.static.data("limit", [1], "int64")
 
 
+def with_a_block_as_attribute(x: Any) -> Any:
+    """Appends ``relu`` as in a damaged file: an attribute is the block around it.
+
+    No part of such a ProgramDesc program is translated.
+    """
+    out = paddle.nn.functional.relu(x)
+    program = paddle.static.default_main_program()
+    program.global_block().ops[-1].desc.set_block_attr("unknown", program.desc.block(0))
+    return out
+
+
 def with_untranslatable_noise(x: Any) -> Any:
     """Adds noise to a variable [n, 3] of a ProgramDesc program, by an operator that PIR lacks.
 

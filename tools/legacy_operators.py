@@ -22,24 +22,26 @@ process of its own; tests find each of them again.
 
 A ProgramDesc program (`.pdmodel`, `FLAGS_enable_pir_api=0`) is [translated to
 PIR](../how_it_works/executor.md#programdesc-programs). An operator that the translation would
-change *stays as it is*: Paddle runs it, and the program around it runs through nGraph. Such an
-operator has tensors and constants only, and Paddle's passes may drop it, move it, or merge it with
-an equal one. So the program falls back as a whole, with the reason in `explain`, where an operator
-would have to stay that
+change *stays as it is*: Paddle runs it, and the program around it runs through nGraph. Operators
+that stay run in program order, and in one scope for each run (*a chain*, [how it
+works](../how_it_works/executor.md#operators-in-a-chain)), if they
 
-- calls Python (`py_func`): its effects have an order, its errors and Ctrl-C reach the caller;
-- prints (`print` of a tensor with a LoD): the name of its variable, in a certain order;
-- draws from the generator that all samplers share, as samplers without a seed do
-  (`uniform_random` with `diag_num`, `dropout` in training on a LoD): moved or dropped, it would
-  change the numbers of the others;
-- runs a block of the program, in scopes that another operator leaves behind (`while_grad`,
-  `conditional_block_grad`, `recurrent`);
-- reads or writes other variables than dense tensors: TensorArrays, rows of a sparse gradient;
-- communicates (`epmap`, `endpoints`, `ring_id`): other processes wait for it in a certain order;
-- reads or writes files (`file_path`);
+- call Python (`py_func`), print (`print` of a tensor with a LoD), read or write files
+  (`file_path`), or communicate (`epmap`, `endpoints`, `ring_id`); then each `print` stays, too;
+- draw from the generator that all samplers share, as samplers without a seed do
+  (`uniform_random` with `diag_num`, `dropout` in training on a LoD);
+- run a block of the program that PIR does not have, or that a gradient reads again (`recurrent`;
+  `while` and `conditional_block` with `while_grad` and `conditional_block_grad`). What is inside
+  runs natively, too;
+- read or write other variables than dense tensors, such as rows of a sparse gradient, or a
+  TensorArray that one of these operators has.
 
-and where a loop is the first to write a variable, or a block declares a variable that outlives a
-run while a block around it has another one of that name.
+A program falls back as a whole, with the reason in `explain`, where such a variable outlives a run
+or is fetched; where a block that stays declares a variable that outlives a run, and a block around
+it has another one of that name; and where a damaged file has an operator run a block around it.
+Saved and transpiled programs, and those of predictors, have no chains: Paddle's passes may drop
+what has no results, and a function that `py_func` calls ends with its process. They fall back as a
+whole.
 
 A run that feeds a LoD falls back, too.
 

@@ -64,6 +64,9 @@ ProgramDesc = _read(_CORE, "ProgramDesc")
 # The message of a ProgramDesc operator, and the numbers of the types of its attributes.
 OperatorMessage = _read("paddle.base.proto.framework_pb2", "OpDesc")
 
+ProgramMessage = _read("paddle.base.proto.framework_pb2", "ProgramDesc")
+# Runs the operators of a ProgramDesc block one by one, in a scope.
+BlockExecutor = _read(_CORE, "Executor")
 # A ProgramDesc operator that can run in a scope.
 OperatorBase = _read(_CORE, "Operator")
 VarType = _read(f"{_CORE}:VarDesc", "VarType")
@@ -195,6 +198,9 @@ block_number: Callable[[LegacyOperator, str], int] = _read(
 insert_operator: Callable[[LegacyBlock, int], LegacyOperator] = _read(
     f"{_LIBRARY}:BlockDesc", "_insert_op", "(self, arg0) -> OpDesc"
 )
+_remove_operators: Callable[[LegacyBlock, int, int], None] = _read(
+    f"{_LIBRARY}:BlockDesc", "_remove_op", "(self, arg0, arg1) -> None"
+)
 remove_variable: Callable[[LegacyBlock, bytes], None] = _read(
     f"{_LIBRARY}:BlockDesc", "_remove_var", "(self, arg0) -> None"
 )
@@ -307,6 +313,11 @@ def attribute_variables(op: LegacyOperator) -> dict[str, list[str]]:
     found = {each.name: [each.var_name] for each in attributes if each.type == AttrType.VAR}
     lists = {each.name: list(each.vars_name) for each in attributes if each.type == AttrType.VARS}
     return {**found, **lists}
+
+
+def remove_operators(block: LegacyBlock) -> None:
+    """Removes all operators of a ProgramDesc block."""
+    _remove_operators(block, 0, block.op_size())
 
 
 def set_attribute_variables(

@@ -10,6 +10,10 @@ This threshold is for subgraphs among Paddle's own operators. A program of one s
 Paddle's work around operators (executor/call_cache.py), which takes longer than the operators
 themselves. Such a program pays off once it runs often enough to be compiled (executor/switch.py):
 there the threshold does not apply.
+
+An operator of a ProgramDesc program that the translation keeps costs about 0.13 ms more than in the
+program as given, where Paddle runs it without Python. All subgraphs of a block have to pay for all
+of these operators.
 """
 
 from __future__ import annotations
@@ -69,6 +73,31 @@ def reason_against(
     return FallbackReason(
         f"its interval takes Paddle about {estimate:.0f} us, too little for the engine to pay "
         f"(FLAGS_ngraph_min_interval_us={threshold})",
+        "FLAGS_ngraph_min_interval_us=0, where that pays",
+    )
+
+
+def reason_against_all(
+    graphs: Sequence[Graph],
+    legacy_operators: int,
+    open_size: int | None = SETTINGS.typical_dimension_size,
+) -> str | None:
+    """Why a block with legacy operators falls back; ``None`` if its subgraphs pay for them.
+
+    Args:
+        graphs: All subgraphs of the block.
+        legacy_operators: The number of its operators that run an operator of ProgramDesc.
+        open_size: As for :func:`reason_against`.
+    """
+    if open_size is None or flags.get("ngraph_min_interval_us") <= 0 or not legacy_operators:
+        return None
+    estimate = sum(us_of_run(_without_kernel_calls(graph), open_size) for graph in graphs)
+    least = SETTINGS.min_us_per_legacy_operator * legacy_operators
+    if not graphs or estimate >= least or any(graph.has_bfloat16() for graph in graphs):
+        return None
+    return FallbackReason(
+        f"all subgraphs take Paddle about {estimate:.0f} us, too little to pay for "
+        f"{legacy_operators} operators that the translation keeps ({least:.0f} us)",
         "FLAGS_ngraph_min_interval_us=0, where that pays",
     )
 

@@ -35,6 +35,7 @@ from paddle_ngraph.paddle_private.protocols import (
     Operation,
     Tensor,
 )
+from paddle_ngraph.partitioning import operator_chains
 from paddle_ngraph.partitioning.analysis.operator_kinds import LEGACY_PREFIX, is_legacy_operator
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
@@ -165,6 +166,9 @@ def run(text: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -
     Raises:
         Exception: Any error of the operator.
     """
+    if operator_chains.is_chained(text):
+        operator_chains.run(text, [each for each in inputs if each is not None], outputs)
+        return
     numbers = _numbers_of_attributes(text, inputs)
     idle = _idle.get_or_create((text, *numbers.items()), list)
     try:

@@ -43,6 +43,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     may_write_variables,
 )
 from paddle_ngraph.partitioning.analysis.capability import Capability
+from paddle_ngraph.partitioning.analysis.operator_kinds import is_legacy_operator
 from paddle_ngraph.partitioning.analysis.static_types import Shapes
 from paddle_ngraph.partitioning.block_report import BlockReport, IntervalReport, NativeOp
 from paddle_ngraph.partitioning.classify import classify, fixpoint
@@ -425,14 +426,20 @@ def _partition_block(
     """
     capable = classify(BlockView(block, aliases))
     has_small_interval = False
+    legacy = sum(is_legacy_operator(node.type) for node in capable.view.nodes)
     while True:
         signals.safe_point()
         intervals, levels = partition(capable)
         subgraphs = [subgraph_of(capable, interval, settings) for interval in intervals]
         rejected: dict[OpNode, str] = {}
+        reason_against_all = cost_model.reason_against_all(
+            [subgraph.graph for subgraph in subgraphs], legacy, settings.open_size
+        )
         for subgraph in subgraphs:
             signals.safe_point()
-            reason = cost_model.reason_against(subgraph.graph, settings.open_size)
+            reason = reason_against_all or cost_model.reason_against(
+                subgraph.graph, settings.open_size
+            )
             if settings.folds_constants and not (subgraph.inputs or subgraph.states):
                 rejected.update(dict.fromkeys(subgraph.interval.nodes, _CONSTANT))
             elif reason is not None:

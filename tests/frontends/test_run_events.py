@@ -31,7 +31,7 @@ from paddle_ngraph.utils.lru_cache import LRUCache
 from tests.core.test_events import assert_sums
 from tests.dynamic import dynamic_mode, set_policy
 from tests.frontends.predictor import test_hook as models
-from tests.programs import Program, at_once, chain, floats
+from tests.programs import Program, at_once, chain, floats, with_a_block_as_attribute
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
@@ -139,13 +139,9 @@ def executor_of_missing_feeds(life: Life) -> Program:
 
 
 @provokes(_core.Reason.UNTRANSLATABLE)
-def executor_of_python_functions(life: Life) -> Program:
+def executor_of_damaged_programs(life: Life) -> Program:
     def build() -> Any:
-        x = paddle.static.data("x", [3, 4], "float32")
-        out = paddle.static.default_main_program().current_block().create_var(
-            name="doubled", dtype="float32", shape=[3, 4]
-        )  # fmt: skip
-        return paddle.static.py_func(lambda t: np.asarray(t) * 2, x, out)
+        return with_a_block_as_attribute(paddle.static.data("x", [3, 4], "float32"))
 
     program = legacy(build)
     with paddle.pir_utils.OldIrGuard():

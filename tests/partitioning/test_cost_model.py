@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import paddle
@@ -15,6 +16,7 @@ import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 from paddle_ngraph.partitioning import cost_model, program_pass
+from tests.programs import Program
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +121,26 @@ def test_frequent_whole_programs_are_compiled(is_program_desc: bool) -> None:
         executor = paddle.static.Executor(paddle.CPUPlace())
         runs = [_runs(executor, program, fetch, 4) for _ in range(80)]
     assert runs == [0] * 64 + [1] * 16
+
+
+@pytest.mark.parametrize(("width", "pays"), [(16, False), (1024, True)])
+def test_subgraphs_pay_for_the_operators_that_a_translation_keeps(width: int, pays: bool) -> None:
+    def build() -> list[Any]:
+        hidden = paddle.nn.functional.relu(
+            paddle.static.nn.fc(paddle.static.data("x", [64, width], "float32"), width)
+        )
+        block = paddle.static.default_main_program().current_block()
+        kept = block.create_var(name="kept", dtype="float32", shape=[64, width])
+        paddle.static.py_func(lambda x: np.array(x) * 2.0, hidden, kept)
+        return [paddle.static.nn.fc(kept, width) * 2.0]
+
+    with paddle.pir_utils.OldIrGuard():
+        program, feed = Program(build), np.ones((64, width), "float32")
+        report = paddle_ngraph.explain(program.main)
+        expected, found = (program.run(is_on, x=feed)[0] for is_on in (False, True))
+    np.testing.assert_allclose(found, expected, 1e-4, 1e-5)
+    assert ("operators that the translation keeps" in str(report)) != pays
+    assert (paddle_ngraph.stats()["engine_runs"] > 0) == pays
 
 
 def test_frequent_subgraphs_among_fallback_operators_fall_back() -> None:

@@ -351,12 +351,20 @@ void run_fallback(const std::string& graph, const NgraphIO& io) {
 }
 
 void run_legacy_operator(const std::string& text, const std::vector<phi::DenseTensor*>& inputs,
-                         const std::vector<phi::DenseTensor*>& outputs) {
+                         const std::vector<phi::DenseTensor*>& outputs, bool calls_python) {
   py::gil_scoped_acquire gil;
   py::list given, found;
   for (auto* tensor : inputs) given.append(reference_to(tensor));
   for (auto* tensor : outputs) found.append(reference_to(tensor));
   const auto run = [&] { callback(PythonCallback::kRunLegacyOperator)(text, given, found); };
+  if (calls_python) {
+    try {
+      run();
+    } catch (const py::error_already_set& error) {
+      throw PythonInterrupt::from_user(error);
+    }
+    return;
+  }
   with_deferred_signals(DeferredSignals::Mode::kDeferred, run,
                         [](const py::error_already_set& error) { throw paddle_error(error); });
 }

@@ -74,9 +74,10 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
 void run_fallback(const std::string& graph, const NgraphIO& io);
 
 // Runs an operator of a ProgramDesc program, whose description `text` is, by Paddle's
-// implementation for ProgramDesc. Errors are thrown as Paddle's own exception. Takes the GIL.
+// implementation for ProgramDesc. Errors are thrown as Paddle's own exception; where it calls a
+// Python function of the user, as PythonInterrupt, and signals are not deferred. Takes the GIL.
 void run_legacy_operator(const std::string& text, const std::vector<phi::DenseTensor*>& inputs,
-                         const std::vector<phi::DenseTensor*>& outputs);
+                         const std::vector<phi::DenseTensor*>& outputs, bool calls_python);
 
 // The random generator before a verified run.
 struct GeneratorBefore {

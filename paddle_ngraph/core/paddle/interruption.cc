@@ -59,6 +59,10 @@ std::optional<PythonInterrupt> PythonInterrupt::of(const py::error_already_set& 
   return PythonInterrupt(error);
 }
 
+PythonInterrupt PythonInterrupt::from_user(const py::error_already_set& error) {
+  return PythonInterrupt(error);
+}
+
 void PythonInterrupt::restore() const { py::error_already_set(error_).restore(); }
 
 void throw_as_paddle_error(const PythonInterrupt& interruption) {

@@ -8,12 +8,16 @@
 
 namespace paddle_ngraph {
 
-// A Python exception that is a request to stop, not an error (KeyboardInterrupt, SystemExit). Not a
-// std::exception, so fallback handlers of failures do not catch it.
+// A Python exception that is a request to stop, not an error (KeyboardInterrupt, SystemExit), or
+// one of a function of the user. Not a std::exception, so fallback handlers of failures do not
+// catch it.
 class PythonInterrupt {
  public:
   // The interruption that an exception is; nothing if the exception is an error. Needs the GIL.
   static std::optional<PythonInterrupt> of(const pybind11::error_already_set& error);
+
+  // Any exception of a function of the user, which is to reach the caller as it is. Needs the GIL.
+  static PythonInterrupt from_user(const pybind11::error_already_set& error);
 
   // Sets the stored exception as Python's current error again. Needs the GIL.
   void restore() const;

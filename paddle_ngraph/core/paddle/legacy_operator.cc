@@ -9,6 +9,7 @@
 
 #include "core/common/error.h"
 #include "core/engine/model_builder.h"
+#include "core/paddle/interruption.h"
 #include "core/paddle/placeholder_inference.h"
 #include "core/paddle/tensors.h"
 
@@ -17,9 +18,12 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr size_t kMaxLegacyOutputsLog2 = 7;
+// The effect of an operator that calls a Python function of the user.
+constexpr char kCallsPython[] = "python";
 
 void run_legacy_kernel(paddle::CustomOpKernelContext* context) {
   const auto& text = *paddle::any_cast<std::string>(&context->Attrs().at(0));
+  const auto& effects = *paddle::any_cast<std::string>(&context->Attrs().at(3));
   std::vector<phi::DenseTensor*> inputs, outputs;
   const auto& range = context->InputRangeAt(0);
   for (size_t i = range.first; i < range.second; ++i) {
@@ -28,7 +32,12 @@ void run_legacy_kernel(paddle::CustomOpKernelContext* context) {
   for (size_t i = 0; i < context->OutputRange().size(); ++i) {
     outputs.push_back(dense(*context->MutableOutputAt(i)));
   }
-  run_legacy_operator(text, inputs, outputs);
+  const bool calls_python = effects.find(kCallsPython) != std::string::npos;
+  try {
+    run_legacy_operator(text, inputs, outputs, calls_python);
+  } catch (const PythonInterrupt& interruption) {
+    throw_as_paddle_error(interruption);
+  }
 }
 
 template <size_t kOutputs>
@@ -38,7 +47,8 @@ void register_legacy_operator() {
   paddle::OpMetaInfoBuilder(concat("ngraph_legacy_operator_", kOutputs), 0)
       .Inputs({paddle::Optional(paddle::Vec("X"))})
       .Outputs(std::move(outputs))
-      .Attrs({"operator: std::string", "type: std::string", "reason: std::string"})
+      .Attrs({"operator: std::string", "type: std::string", "reason: std::string",
+              "effects: std::string", "overwrites: std::string"})
       .SetKernelFn(run_legacy_kernel)
       .SetInferShapeFn(placeholder_shapes<kOutputs>)
       .SetInferDtypeFn(placeholder_dtypes<kOutputs>);

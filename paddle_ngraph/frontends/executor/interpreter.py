@@ -62,6 +62,16 @@ class _BothOverrides:
         self._first.__exit__(*error)
 
 
+class ReleasedPir:
+    """A context inside :data:`PIR_IN_EXECUTOR` in which programs of every kind may be run."""
+
+    def __enter__(self) -> None:
+        PIR_IN_EXECUTOR.__exit__(None, None, None)
+
+    def __exit__(self, *error: object) -> None:
+        PIR_IN_EXECUTOR.__enter__()
+
+
 class SequentialPaddleRun(_BothOverrides):
     """A context in which Paddle runs the operators of programs one by one, in program order.
 

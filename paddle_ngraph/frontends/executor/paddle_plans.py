@@ -17,9 +17,14 @@ def is_sequential(plan: Plan) -> bool:
     return any(map(block_view.is_sequential, map(plan.ir_program, plan.job_types())))
 
 
-def pir_programs(plan: Plan) -> dict[str, Program]:
-    """Copies of the plan's programs, in PIR, by job type; ``{}`` if Paddle cannot translate one."""
-    copies = {job_type: pir_program(plan, job_type) for job_type in job_types(plan)}
+def pir_programs(plan: Plan, owner: str) -> dict[str, Program]:
+    """Copies of the plan's programs, in PIR, by job type; ``{}`` if Paddle cannot translate one.
+
+    Args:
+        plan: The plan.
+        owner: Names the plan: operators of all its copies share their state.
+    """
+    copies = {job_type: pir_program(plan, job_type, owner) for job_type in job_types(plan)}
     found = {job_type: each for job_type, each in copies.items() if each is not None}
     return found if len(found) == len(copies) else {}
 
@@ -69,15 +74,16 @@ def job_types(plan: Plan) -> set[str]:
     return {job.type() for job in plan.job_list()}
 
 
-def pir_program(plan: Plan, job_type: str) -> Program | None:
+def pir_program(plan: Plan, job_type: str, owner: str = "") -> Program | None:
     """A copy of a program of the plan; a ProgramDesc program is translated, ``None`` if impossible.
 
     The copy writes to existing variables of the scope instead of recreating them.
     """
     is_pir = job_type in plan.job_types()
-    program = (
-        plan.ir_program(job_type).clone() if is_pir else translation.to_pir(plan.program(job_type))
-    )
+    if is_pir:
+        program: Program | None = plan.ir_program(job_type).clone()
+    else:
+        program = translation.to_pir(plan.program(job_type), f"{owner}, {job_type}")
     if program is not None:
         scope_tracking.keep_variables(program)
     return program

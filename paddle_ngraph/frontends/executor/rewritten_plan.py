@@ -14,6 +14,7 @@ from paddle_ngraph.conversion import denylist
 from paddle_ngraph.frontends import dispatcher
 from paddle_ngraph.frontends.executor import (
     interpreter,
+    paddle_plans,
     scope_tracking,
     weight_writes,
     whole_program,
@@ -22,6 +23,7 @@ from paddle_ngraph.frontends.executor.pass_results import RewrittenPrograms
 from paddle_ngraph.frontends.executor.run import Run
 from paddle_ngraph.paddle_private.names import PaddlePlan, is_initialized
 from paddle_ngraph.paddle_private.protocols import Executor, Plan, Program, Scope
+from paddle_ngraph.partitioning import operator_chains
 from paddle_ngraph.utils import signals
 
 
@@ -45,10 +47,12 @@ class RewrittenPlan:
             interpreter.WITHOUT_INPLACE_PASS if rewritten.shares_memory else nullcontext()
         )
         # Runs operators in the calling thread if the engine computes all of them: each uses several
-        # threads itself, while Paddle would run the operators in parallel threads.
-        self._trace_run = (
-            interpreter.TRACE_RUN if rewritten.runs_all or rewritten.has_order else nullcontext()
-        )
+        # threads itself, while Paddle would run the operators in parallel threads. So does a plan
+        # with a Python function of the user, which expects its thread.
+        runs_python = paddle_plans.runs_python(plan)
+        in_one_thread = rewritten.runs_all or rewritten.has_order or runs_python
+        self._trace_run = interpreter.TRACE_RUN if in_one_thread else nullcontext()
+        self._outside = interpreter.ReleasedPir() if runs_python else None
         self._has_run = False
         self._place, self._paddle_plan, self._scope = place, plan, scope
         self._rewritten = rewritten
@@ -110,7 +114,10 @@ class RewrittenPlan:
 
     def _interpret(self, run: Run) -> Any:
         with (
-            signals.deferred_signals(except_ctrl_c=True),
+            # Handlers of signals run inside a Python function of the user, as in a run by Paddle.
+            signals.deferred_signals(except_ctrl_c=True)
+            if self._outside is None
+            else operator_chains.outside.overridden(self._outside),
             interpreter.PIR_IN_EXECUTOR,
             self._sequential_run,
             self._trace_run,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,9 @@ _UNTRANSLATABLE = int(_core.Reason.UNTRANSLATABLE)
 _MISSING_VARIABLE, _SIGNAL = int(_core.Reason.MISSING_VARIABLE), int(_core.Reason.SIGNAL)
 
 
+_plans = count(1)
+
+
 class SwitchedExecutor:
     """Runs a plan by Paddle or through the engine, depending on ``FLAGS_use_ngraph`` at each run.
 
@@ -67,6 +71,7 @@ class SwitchedExecutor:
         self._place = place
         self._paddle_plan = plan
         self._scope = scope
+        self._name = f"plan {next(_plans)}"
         self.is_legacy = any(t not in plan.job_types() for t in paddle_plans.job_types(plan))
         # Whether Paddle's executor of the plan is still to be created for the first time.
         self._is_unused = is_unused
@@ -176,7 +181,9 @@ class SwitchedExecutor:
         if self._may_write is None:
             found = pass_results.find(pass_results.key_of(self._paddle_plan))
             if found is None:
-                self._may_write = _may_write(paddle_plans.pir_programs(self._paddle_plan))
+                self._may_write = _may_write(
+                    paddle_plans.pir_programs(self._paddle_plan, self._name)
+                )
             else:
                 self._may_write = found.may_write
         return self._may_write
@@ -284,7 +291,7 @@ class SwitchedExecutor:
         if self._is_transpiled and self._transpiled is None:
             with signals.deferred_signals(), self._rewrite_lock:
                 if self._transpiled is None:
-                    programs = paddle_plans.pir_programs(self._paddle_plan)
+                    programs = paddle_plans.pir_programs(self._paddle_plan, self._name)
                     nodes = (node for each in programs.values() for node in nodes_of(each))
                     stochastic = sum(node.draws for node in nodes)
                     self._transpiled = self._create_rewritten_plan(
@@ -314,7 +321,7 @@ class SwitchedExecutor:
 
     def _new_pass_result(self, fed: dict[str, list[int]]) -> PassResult:
         """Applies the pass to copies of the plan's programs."""
-        programs = paddle_plans.pir_programs(self._paddle_plan)
+        programs = paddle_plans.pir_programs(self._paddle_plan, self._name)
         axes = cost_model.dynamic_axes(programs.values())
         size = _largest_size(fed, axes)
         reports = self._rewrite(programs, size)
@@ -334,7 +341,7 @@ class SwitchedExecutor:
 
         Uses the rewritten plan for runs if it is a single program of one engine operator.
         """
-        programs = paddle_plans.pir_programs(self._paddle_plan)
+        programs = paddle_plans.pir_programs(self._paddle_plan, self._name)
         if not ngraph_transpiler.could_be_single_engine(programs.values()):
             return
         reports = self._rewrite(programs, None)

@@ -402,13 +402,14 @@ def _make_condition_scalar(block: LegacyBlock, op: LegacyOperator) -> None:
     """Gives a ``conditional_block`` a scalar condition: whether all its inputs have elements.
 
     Raises:
-        NotTranslatable: An input is no dense tensor.
+        LossyOperators: An input is no dense tensor.
     """
     if op.attr("is_scalar_condition"):
         return
     tensors = [name for name in op.input("Input") if not unchanged_operators.is_mark(name)]
     if any(declared(block, name).type() != VarType.DENSE_TENSOR for name in tensors):
-        raise NotTranslatable("conditional_block asks whether a list is empty")
+        number, reason = number_of(op), "conditional_block asks whether a list is empty"
+        raise LossyOperators({number: reason}) if number is not None else NotTranslatable(reason)
     made = count()
 
     def appended(type: str, inputs: dict[str, list[str]], to: Any, **attributes: Any) -> str:

@@ -126,15 +126,16 @@ def _distinguish(description: LegacyProgramDesc) -> None:
     """Renames variables of inner blocks that have the name of another block's variable.
 
     Raises:
-        NotTranslatable: Such a variable outlives the run, and an outer block has another one.
+        LossyOperators: Such a variable outlives the run, and an outer block has another one.
     """
-    _declare_outermost(description)
+    declare_outermost(description)
     known: set[str] = set()
     for block in blocks(description):
         own = {variable.name(): variable for variable in block.all_vars()}
         for name in own.keys() & known:
             if own[name].persistable():
-                raise NotTranslatable(f"two blocks declare '{name}', which outlives a run")
+                reason = f"two blocks declare '{name}', which outlives a run"
+                raise _lossy(_around(description, block), reason)
             renamed = f"{name}@BLOCK@{block.id}"
             copy_variable(block, own[name], renamed)
             for inner in blocks(description):
@@ -145,7 +146,7 @@ def _distinguish(description: LegacyProgramDesc) -> None:
         known |= own.keys()
 
 
-def _declare_outermost(description: LegacyProgramDesc) -> None:
+def declare_outermost(description: LegacyProgramDesc) -> None:
     """Declares what outlives a run in the outermost block, where Paddle creates it.
 
     A variable of an inner block stays there if a block around that block has another one of the
@@ -173,6 +174,15 @@ def _is_hidden(description: LegacyProgramDesc, block: LegacyBlock, name: str) ->
         if variable is not None and not variable.persistable():
             return True
     return False
+
+
+def _around(description: LegacyProgramDesc, block: LegacyBlock) -> LegacyOperator:
+    """The operator that runs an inner block."""
+    return next(
+        op
+        for _, op in numbered(description)
+        if op.type() in WITH_BLOCK and block_number(op, "sub_block") == block.id
+    )
 
 
 def _declaring(description: LegacyProgramDesc, block: LegacyBlock, name: str) -> int | None:
@@ -296,7 +306,7 @@ class _Renaming:
         names = self._outer_writes(body)
         for name in names:
             if not self._has_contents(name):
-                raise NotTranslatable(f"'{name}' is first written in a loop")
+                raise _lossy(loop, f"'{name}' is first written in a loop")
             version = versions.get(name, name)
             is_own = block.find_var(version.encode()) is not None
             if is_own and (version != name or name not in self._read_before_write):
@@ -307,7 +317,7 @@ class _Renaming:
         rename_inputs(block, loop, versions)
         arrays = [n for n in loop.output("Out") if _type_of(block, n) not in _TENSORS]
         loop.set_output("Out", [versions.get(n, n) for n in names] + arrays)
-        self._rename_block(body, versions, len(_carried_assigns(body)))
+        self._rename_block(body, versions, len(_carried_assigns(loop, body)))
 
     def _rename_branch(
         self,
@@ -440,7 +450,13 @@ def _position(block: LegacyBlock, op: LegacyOperator) -> int:
     return next(i for i, other in enumerate(operators(block)) if other is op)
 
 
-def _carried_assigns(body: LegacyBlock) -> list[LegacyOperator]:
+def _lossy(op: LegacyOperator, reason: str) -> NotTranslatable:
+    """The error for an operator that the translation would change."""
+    number = number_of(op)
+    return NotTranslatable(reason) if number is None else LossyOperators({number: reason})
+
+
+def _carried_assigns(loop: LegacyOperator, body: LegacyBlock) -> list[LegacyOperator]:
     """The operators at the end of a loop's body that assign the variables of the loop."""
     found: list[LegacyOperator] = []
     for op in reversed(list(operators(body))):
@@ -450,7 +466,7 @@ def _carried_assigns(body: LegacyBlock) -> list[LegacyOperator]:
     assigned = [_output(op) for op in found]
     for i, op in enumerate(found):
         if op.input("X")[0] in assigned[:i]:
-            raise NotTranslatable("a loop passes on the same variable twice")
+            raise _lossy(loop, "a loop passes on the same variable twice")
     return found
 
 

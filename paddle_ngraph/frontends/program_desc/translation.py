@@ -14,6 +14,7 @@ from paddle_ngraph.frontends.program_desc import (
     single_assignment,
     unchanged_operators,
 )
+from paddle_ngraph.frontends.program_desc.chains import Chains
 from paddle_ngraph.frontends.program_desc.single_assignment import (
     LossyOperators,
     NotTranslatable,
@@ -69,15 +70,23 @@ _ABSENT = frozenset({"py_func"})
 FETCHED = "fetch"
 
 
-def to_pir(description: LegacyProgramDesc) -> Program | None:
-    """Translates a ``ProgramDesc`` to PIR; ``None`` where :func:`translate` would raise."""
+def to_pir(description: LegacyProgramDesc, owner: str) -> Program | None:
+    """Translates a ``ProgramDesc`` to PIR; ``None`` where :func:`translate` would raise.
+
+    ``owner`` is as in :func:`translate`.
+    """
     try:
-        return translate(description)
+        return translate(description, owner=owner)
     except NotTranslatable:
         return None
 
 
-def translate(description: LegacyProgramDesc, feeds_lod: bool = False) -> Program:
+def translate(
+    description: LegacyProgramDesc,
+    feeds_lod: bool = False,
+    may_chain: bool = True,
+    owner: str = "",
+) -> Program:
     """Translates a ``ProgramDesc`` to a PIR program.
 
     The translation is Paddle's, applied to a copy in single-assignment form after a check that
@@ -88,6 +97,9 @@ def translate(description: LegacyProgramDesc, feeds_lod: bool = False) -> Progra
         description: The program.
         feeds_lod: Whether the translated program is run on feeds with a LoD, too, instead of
             falling back to Paddle.
+        may_chain: Whether operators may run in a chain: in a program that a predictor runs, Paddle
+            would drop some of them; a saved one outlives the functions that they call.
+        owner: As of :class:`Chains`.
 
     Raises:
         NotTranslatable: Paddle cannot translate the program, cannot run the translation, or would
@@ -95,10 +107,20 @@ def translate(description: LegacyProgramDesc, feeds_lod: bool = False) -> Progra
     """
     with signals.own_errors():
         try:
-            unchanged = {**lod.operators_with_lod(description, feeds_lod), **_reasons(description)}
+            description = ProgramDesc(description)
+            single_assignment.declare_outermost(description)
+            chains = Chains(description, owner)
+            unchanged = {
+                **lod.operators_with_lod(description, feeds_lod),
+                **chains.reasons(),
+                **_reasons(description),
+            }
             while True:
+                unchanged = chains.completed(unchanged)
+                if not may_chain:
+                    chains.reject(unchanged)
                 try:
-                    return _translated(description, unchanged)
+                    return _translated(description, unchanged, chains)
                 except LossyOperators as found:
                     # Each round has more unchanged operators.
                     unchanged.update(found.reasons)
@@ -126,7 +148,9 @@ def _reasons(description: LegacyProgramDesc) -> dict[int, str]:
     return reasons
 
 
-def _translated(description: LegacyProgramDesc, unchanged: dict[int, str]) -> Program:
+def _translated(
+    description: LegacyProgramDesc, unchanged: dict[int, str], chains: Chains
+) -> Program:
     """Translates a copy of ``description``; operators with these numbers remain unchanged.
 
     Raises:
@@ -136,9 +160,10 @@ def _translated(description: LegacyProgramDesc, unchanged: dict[int, str]) -> Pr
     single_assignment.store_numbers(copy)
     operators = list(numbered(copy))
     replaced = {
-        number: unchanged_operators.replace(copy, *operators[number], number, reason)
+        number: unchanged_operators.replace(copy, *operators[number], number, reason, chains)
         for number, reason in sorted(unchanged.items())
     }
+    unchanged_operators.begin_runs(copy, replaced)
     old_operators.rewrite_for_translation(copy)
     single_assignment.rename(copy)
     old_operators.check(copy)
@@ -166,9 +191,11 @@ def _translated(description: LegacyProgramDesc, unchanged: dict[int, str]) -> Pr
 
 
 def translate_fetching(
-    description: LegacyProgramDesc, names: Sequence[str]
+    description: LegacyProgramDesc, names: Sequence[str], may_chain: bool = False
 ) -> tuple[Program, list[Operation]]:
     """The PIR program of a ``ProgramDesc``, with operators that fetch these variables at its end.
+
+    ``may_chain`` is as in :func:`translate`.
 
     Raises:
         NotTranslatable: As in :func:`translate`.
@@ -187,7 +214,7 @@ def translate_fetching(
         op.set_input("X", [name])
         op.set_output("Out", [FETCHED])
         set_attribute(op, "col", column)
-    program = translate(copy, feeds_lod=True)
+    program = translate(copy, feeds_lod=True, may_chain=may_chain)
     fetches = {op.attrs()["col"]: op for op in program.global_block().ops if op.name() == FETCH}
     return program, [fetches[column] for column in range(first, first + len(names))]
 
@@ -312,6 +339,8 @@ def _restore_shapes(
         for name in op.output("XShape")
     }
     written = {name for block in blocks(description) for name in _written_by(block)}
+    # A feed that the program overwrites is read before.
+    written -= {v.name() for v in description.block(0).all_vars() if v.need_check_feed()}
     for block in blocks_outermost_first(program):
         unwritten = [op for op in block.ops if _reads_one_of(written, op)]
         for op in unwritten:

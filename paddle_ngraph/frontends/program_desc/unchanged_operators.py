@@ -7,9 +7,12 @@ program, the placeholder is replaced by a custom operator (partitioning/legacy_o
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from paddle_ngraph import _core
+from paddle_ngraph.frontends.program_desc.chains import Chains
 from paddle_ngraph.frontends.program_desc.single_assignment import (
     NotTranslatable,
     blocks,
@@ -17,9 +20,7 @@ from paddle_ngraph.frontends.program_desc.single_assignment import (
     declared,
     operators,
 )
-from paddle_ngraph.ir.graph import is_random
 from paddle_ngraph.paddle_private.names import (
-    AttrType,
     VarType,
     block_number,
     insert_operator,
@@ -30,11 +31,12 @@ from paddle_ngraph.paddle_private.protocols import (
     LegacyBlock,
     LegacyOperator,
     LegacyProgramDesc,
+    LegacyVariable,
     Operation,
     Program,
     Value,
 )
-from paddle_ngraph.partitioning import legacy_operators
+from paddle_ngraph.partitioning import legacy_operators, operator_chains
 from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
 
 # The type of placeholders, of which inputs and outputs are lists; the first input is the mark.
@@ -42,31 +44,10 @@ PLACEHOLDER = "broadcast_tensors"
 _MARK = "@legacy_operator@"
 # The slot of the variables that operators in the block of a loop or branch read.
 _READ_SLOTS = {"while": "X", "conditional_block": "Input"}
-# Attributes by which operators that communicate, or read a file, are recognized.
-_OUTSIDE = ("ring_id", "file_path")
-# Attributes of operators that communicate if the attribute is set.
-_REMOTE = ("endpoints", "epmap")
-# Types of attributes that refer to blocks of the program, which a single operator does not have.
-_REFERENCES = frozenset({AttrType.BLOCK, AttrType.BLOCKS})
-# Operators that call Python, whose errors and Ctrl-C have to reach the caller, or that print the
-# names of their variables.
-_SHOWN = {
-    "print": "prints the name of its variable, in an order",
-    "py_func": "calls Python, whose errors reach the caller",
-}
-# Kinds of variables that a custom operator cannot have.
-_KINDS = {
-    VarType.DENSE_TENSOR_ARRAY: "a TensorArray",
-    VarType.SELECTED_ROWS: "rows of a sparse gradient",
-    VarType.STEP_SCOPES: "the scopes of a block",
-}
-# Samplers that draw from a generator of their own in each run, if their seed is not 0.
-SEEDED = frozenset(
-    {
-        *("gaussian_inplace", "gaussian_random", "randint", "seed", "truncated_gaussian_random"),
-        *("uniform_random", "uniform_random_batch_size_like", "uniform_random_inplace"),
-    }
-)
+# The variables of a chain: the number of the run, and what orders its operators.
+_RUN, _LINK = f"{_MARK}run", f"{_MARK}link"
+# The numbers of the placeholders of the operators that begin and end a run.
+_BEGIN, _END = -1, -2
 
 
 @dataclass(frozen=True)
@@ -78,16 +59,25 @@ class Unchanged:
         type: Its type.
         reason: Why it is not translated.
         outputs: The number of its outputs.
+        effects: Its effects.
+        kept: (operand, output) of each variable that it overwrites.
     """
 
     text: str
     type: str
     reason: str
     outputs: int
+    effects: frozenset[str] = frozenset()
+    kept: tuple[tuple[int, int], ...] = ()
 
 
 def replace(
-    description: LegacyProgramDesc, block: LegacyBlock, op: LegacyOperator, mark: int, reason: str
+    description: LegacyProgramDesc,
+    block: LegacyBlock,
+    op: LegacyOperator,
+    mark: int,
+    reason: str,
+    chains: Chains | None = None,
 ) -> Unchanged:
     """Replaces ``op``, in place, by a placeholder.
 
@@ -97,19 +87,65 @@ def replace(
         op: The operator.
         mark: The number of the operator, by which :func:`insert` finds it again.
         reason: Why it is not translated.
+        chains: The operators of the program that can only run in a chain; ``None``: it has none.
 
     Raises:
-        NotTranslatable: The operator cannot run on its own.
+        NotTranslatable: The operator cannot stay as it is.
     """
-    text, inputs, outputs = legacy_operators.described(op, block)
-    obstacle = _obstacle_to(block, op, inputs, outputs)
-    if obstacle is not None:
-        raise NotTranslatable(f"{reason}; {op.type()} cannot stay as it is, since it {obstacle}")
-    unchanged = Unchanged(text, op.type(), reason, len(outputs))
-    variable = description.block(0).var(f"{_MARK}{mark}".encode())
+    effects: frozenset[str] = frozenset()
+    if chains is None or not (chains.needs_chain(mark) or not legacy_operators.holds_numbers(op)):
+        text, inputs, outputs = legacy_operators.described(op, block)
+    else:
+        unit, effects = chains.unit(mark), chains.effects(mark)
+        text, inputs, outputs = unit.text, [_RUN, _LINK, *unit.inputs], [_LINK, *unit.outputs]
+        chains.empty(description, mark)
+        _declare(description, _RUN, VarType.INT64)
+        _declare(description, _LINK, VarType.INT64)
+        for name in (_RUN, _LINK):
+            _pass_into(description, block, name)
+    if not 0 < len(outputs) <= legacy_operators.MAX_OUTPUTS:
+        why = f"{op.type()} cannot stay as it is, since it has {len(outputs)} results"
+        raise NotTranslatable(f"{reason}; {why}")
+    kept = tuple((inputs.index(n), i) for i, n in enumerate(outputs) if n in inputs and n != _LINK)
+    unchanged = Unchanged(text, op.type(), reason, len(outputs), effects, kept)
+    _place(description, block, op, mark, inputs, outputs)
+    return unchanged
+
+
+def begin_runs(description: LegacyProgramDesc, replaced: dict[int, Unchanged]) -> None:
+    """Inserts the operators that begin and end a run, if some of these are in a chain."""
+    block = description.block(0)
+    if block.find_var(_RUN.encode()) is None:
+        return
+    fed = [name for op in operators(block) if op.type() == "feed" for name in op.output("Out")]
+    position = next((i for i, op in enumerate(operators(block)) if op.type() != "feed"), 0)
+    op = insert_operator(block, position)
+    # Of a feed: Paddle's predictors compute operators without operands once.
+    _place(description, block, op, _BEGIN, fed[:1], [_RUN, _LINK])
+    replaced[_BEGIN] = Unchanged(operator_chains.BEGIN, "begin", "it begins a run of others", 2)
+    _place(description, block, block.append_op(), _END, [_RUN, _LINK], [_LINK])
+    replaced[_END] = Unchanged(operator_chains.END, "end", "it ends a run of others", 1)
+
+
+def _declare(description: LegacyProgramDesc, name: str, dtype: Any) -> LegacyVariable:
+    """The variable of this name of the outermost block, which is made if there is none."""
+    variable = description.block(0).var(name.encode())
     variable.set_type(VarType.DENSE_TENSOR)
-    variable.set_dtype(VarType.FP32)
+    variable.set_dtype(dtype)
     variable.set_shape([1])
+    return variable
+
+
+def _place(
+    description: LegacyProgramDesc,
+    block: LegacyBlock,
+    op: LegacyOperator,
+    mark: int,
+    inputs: list[str],
+    outputs: list[str],
+) -> None:
+    """Makes ``op`` the placeholder of an operator with these operands and outputs."""
+    variable = _declare(description, f"{_MARK}{mark}", VarType.FP32)
     variable.set_persistable(True)
     _pass_into(description, block, variable.name())
     for slot in op.input_names():
@@ -121,7 +157,6 @@ def replace(
     op.set_type(PLACEHOLDER)
     op.set_input("X", [variable.name(), *inputs])
     op.set_output("Out", _assigned(block, op, f"{variable.name()}@", outputs))
-    return unchanged
 
 
 def _pass_into(description: LegacyProgramDesc, block: LegacyBlock, name: str) -> None:
@@ -173,7 +208,7 @@ def insert(program: Program, replaced: dict[int, Unchanged]) -> None:
         NotTranslatable: The translation has lost a placeholder.
     """
     marks: dict[int, Operation] = {}
-    left = dict(replaced)
+    left, inserted = dict(replaced), []
     for block in blocks_outermost_first(program):
         for op in [op for op in block.ops if op.name() == f"pd_op.{PLACEHOLDER}"]:
             joined = producer_of(op.operand_source(0))
@@ -181,19 +216,69 @@ def insert(program: Program, replaced: dict[int, Unchanged]) -> None:
             number = _number(source)
             if number is not None:
                 marks[number] = source
-                _insert_operator(op, joined, left.pop(number))
+                unchanged = left.pop(number)
+                inserted.append((_insert_operator(op, joined, unchanged), unchanged.kept))
     if left:
         raise NotTranslatable("Paddle cannot translate it")
     for source in marks.values():
         source.get_parent_block().remove_op(source)
+    places = {op.id(): place for place, op in enumerate(program.global_block().ops)}
+    for op, kept in inserted:
+        if op.id() in places:
+            _overwrite_parameters(op, kept, places)
 
 
 def _number(source: Operation) -> int | None:
     name = str(source.attrs().get("parameter_name", ""))
-    return int(name.removeprefix(_MARK)) if name.startswith(_MARK) else None
+    return int(name.removeprefix(_MARK)) if is_mark(name) else None
 
 
-def _insert_operator(op: Operation, joined: Operation, unchanged: Unchanged) -> None:
+def _overwrite_parameters(
+    op: Operation, kept: Sequence[tuple[int, int]], places: Mapping[int, int]
+) -> None:
+    """Has an operator of a chain overwrite parameters in place, as in Paddle.
+
+    Removes the operators that would store the results in the parameters.
+
+    Args:
+        op: The operator, in the outermost block.
+        kept: (operand, result) of each variable that the ProgramDesc operator overwrites.
+        places: The places of the operators in the block, by id.
+    """
+    text, pairs = str(op.attrs()["operator"]), []
+    for index, number in kept if operator_chains.is_chained(text) else ():
+        storing = _storing(op, index, number, places)
+        if storing is not None:
+            storing.result(0).replace_all_uses_with(op.result(number))
+            storing.get_parent_block().remove_op(storing)
+            pairs.append((index, number))
+    if pairs:
+        overwritten = operator_chains.overwriting(text, [operand for operand, _ in pairs])
+        op.set_str_attr("operator", overwritten)
+        op.set_str_attr("overwrites", " ".join(f"{i}:{number}" for i, number in pairs))
+
+
+def _storing(op: Operation, index: int, number: int, places: Mapping[int, int]) -> Operation | None:
+    """The operator that stores a result in a parameter which nothing else reads later."""
+    operand, result = producer_of(op.operand_source(0)).operand_source(index), op.result(number)
+    if producer_of(operand).name() != "builtin.parameter":
+        return None
+    later = [
+        user
+        for user in operand.all_used_ops()
+        if places.get(user.id(), len(places)) > places[op.id()]
+    ]
+    stores = [
+        user
+        for user in later
+        if user.name() == "pd_op.assign_out_"
+        and user.operand_source(0).is_same(result)
+        and user.operand_source(1).is_same(operand)
+    ]
+    return stores[0] if len(later) == len(stores) == 1 else None
+
+
+def _insert_operator(op: Operation, joined: Operation, unchanged: Unchanged) -> Operation:
     block = op.get_parent_block()
     mark, *operands = joined.operands_source()
     type = legacy_operators.type_of(unchanged.outputs)
@@ -208,6 +293,8 @@ def _insert_operator(op: Operation, joined: Operation, unchanged: Unchanged) -> 
         "operator": unchanged.text,
         "type": unchanged.type,
         "reason": unchanged.reason,
+        "effects": " ".join(sorted(unchanged.effects)),
+        "overwrites": "",
     }
     results = _core.insert_operator(op, type, listed, like, attributes)
     for index, value in members:
@@ -221,6 +308,7 @@ def _insert_operator(op: Operation, joined: Operation, unchanged: Unchanged) -> 
             block.remove_op(assign)
     for each in [*readers, op, joined]:
         block.remove_op(each)
+    return producer_of(results[0])
 
 
 def _members(reader: Operation) -> list[tuple[int, Value]]:
@@ -230,41 +318,3 @@ def _members(reader: Operation) -> list[tuple[int, Value]]:
     if reader.name() == "builtin.slice":
         return [(int(reader.attrs()["index"]), reader.result(0))]
     raise NotTranslatable("Paddle cannot translate it")
-
-
-def _obstacle_to(
-    block: LegacyBlock, op: LegacyOperator, inputs: list[str], outputs: list[str]
-) -> str | None:
-    """The reason why a custom operator cannot run an operator; ``None`` if one can.
-
-    Paddle's passes may merge, drop or reorder custom operators, so it must not sample or
-    communicate.
-    """
-    if op.type() in _SHOWN:
-        return _SHOWN[op.type()]
-    if _samples(op):
-        return "draws from the generator of all samplers"
-    if any(map(op.has_attr, _OUTSIDE)):
-        return "communicates, or reads or writes a file"
-    if any(op.has_attr(name) and op.attr(name) for name in _REMOTE):
-        return "communicates"
-    if any(op.attr_type(name, True) in _REFERENCES for name in op.attr_names(True)):
-        return "runs a block of the program"
-    if not legacy_operators.holds_numbers(op):
-        return "has a variable that holds no number in place of an attribute"
-    variables = [block.find_var_recursive(name.encode()) for name in (*inputs, *outputs)]
-    types = {None if variable is None else variable.type() for variable in variables}
-    if others := types - {VarType.DENSE_TENSOR}:
-        kinds = sorted({_KINDS.get(each, "a variable of another kind") for each in others})
-        return f"reads or writes {', '.join(kinds)}"
-    if not 0 < len(outputs) <= legacy_operators.MAX_OUTPUTS:
-        return f"has {len(outputs)} results"
-    return None
-
-
-def _samples(op: LegacyOperator) -> bool:
-    """Whether an operator may draw random numbers from a generator that it shares with others."""
-    if op.type() in SEEDED and op.has_attr("seed") and op.attr("seed"):
-        return False
-    has_seed = op.has_attr("seed") or is_random(f"pd_op.{op.type()}")
-    return has_seed and not (op.has_attr("is_test") and op.attr("is_test"))

@@ -125,7 +125,7 @@ class SavedModel:
                 if self.is_pir:
                     return self._read()
                 description = translation.with_parameters(self.description, overwritten)
-                return translation.translate(description, feeds_lod)
+                return translation.translate(description, feeds_lod, may_chain=False)
             except NotTranslatable as error:
                 raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
             except Exception as error:  # any error of Paddle for a damaged file

@@ -32,6 +32,7 @@ from paddle_ngraph.partitioning.analysis.operator_kinds import (
     is_known,
     is_legacy_operator,
     is_packed,
+    legacy_effects,
     operands_of,
     overwritten,
     value_id,
@@ -157,7 +158,7 @@ class OpNode:
             return True
         if len(self.outer_writes) > len(self.initial_values):
             return True
-        return not self.is_known or self.type in _IMPLICIT_WRITERS
+        return _may_write_unnamed(self.op)
 
     @property
     def is_known(self) -> bool:
@@ -519,7 +520,7 @@ def ordering_effects(op: Operation) -> frozenset[str]:
     if is_engine(name):
         return frozenset({DRAW})
     if is_legacy_operator(name):
-        return frozenset()
+        return legacy_effects(op) & {DRAW, ACT, COMMUNICATE}
     if is_packed(name):
         return (
             frozenset({DRAW})
@@ -641,12 +642,19 @@ def _writes_results_only(program: Program | Block) -> bool:
     block = next(iter(blocks_outermost_first(program)))
     return not any(
         op.num_regions() > 0
-        or not is_known(name := op.name())
-        or name in SCOPE_WRITERS
-        or name in _IMPLICIT_WRITERS
+        or op.name() in SCOPE_WRITERS
+        or _may_write_unnamed(op)
         or next(overwritten(op), None) is not None
         for op in block.ops
     )
+
+
+def _may_write_unnamed(op: Operation) -> bool:
+    """Whether an operator may write variables that are not its operands."""
+    name = op.name()
+    if is_legacy_operator(name):
+        return ACT in legacy_effects(op)
+    return not is_known(name) or name in _IMPLICIT_WRITERS
 
 
 def may_write_variables(program: Program | Block) -> bool:
@@ -668,10 +676,14 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
     native = sum(not node.is_engine and DRAW in node.effects for node in nodes)
     if drawing > 0 and drawing + native > 1:
         return True
-    # Program order also has to be enforced for writes of sub-blocks and to observed memory, and for
-    # operators that communicate: Paddle's executor ignores all of these.
+    # Program order also has to be enforced for writes of sub-blocks and to observed memory, for
+    # operators that communicate, and for what operators of ProgramDesc programs overwrite, and
+    # their effects: Paddle's executor ignores all of these.
     return any(
-        node.writes_outer_variables or node.is_observed or COMMUNICATE in node.effects
+        node.writes_outer_variables
+        or node.is_observed
+        or COMMUNICATE in node.effects
+        or (is_legacy_operator(node.type) and (node.effects or node.overwrites))
         for node in nodes
     )
 
@@ -711,7 +723,7 @@ def changes_parameters(program: Program | Block) -> bool:
             written = [*(operand for operand, _ in node.overwrites), *node.outer_writes]
             if any(view.memory(m) in parameters for vid in written for m in view.members(vid)):
                 return True
-            if node.type in SCOPE_WRITERS or not node.is_known or node.type in _IMPLICIT_WRITERS:
+            if node.type in SCOPE_WRITERS or _may_write_unnamed(node.op):
                 return True
     return False
 

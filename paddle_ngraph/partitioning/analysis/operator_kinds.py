@@ -52,6 +52,8 @@ ENGINE_PREFIX = "custom_op.ngraph_engine_"
 PACKED_PREFIX = "custom_op.mkl_packed_"
 # Prefix of the types of the operators that run an operator of a ProgramDesc program.
 LEGACY_PREFIX = "custom_op.ngraph_legacy_operator_"
+# The effect of an operator of a ProgramDesc program that calls a Python function of the user.
+CALLS_PYTHON = "python"
 # (input, result) of the running statistics, which share memory although Paddle does not declare
 # them in place.
 _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
@@ -99,6 +101,9 @@ def dtype_name(dtype: Hashable) -> str:
 
 def overwritten(op: Operation) -> Iterator[tuple[Value, Value]]:
     """Yields (operand, result) for each output that ``op`` computes in place."""
+    if is_legacy_operator(op.name()):
+        yield from _overwritten_members(op)
+        return
     pairs = pairs_in_place(op)
     if not pairs:
         return
@@ -111,6 +116,20 @@ def overwritten(op: Operation) -> Iterator[tuple[Value, Value]]:
         if op.name() in _STATISTICS and result.use_empty() and uses_running_statistics(op.attrs()):
             continue
         yield operand, result
+
+
+def _overwritten_members(op: Operation) -> Iterator[tuple[Value, Value]]:
+    """The members of its list of operands that an operator of a ProgramDesc program overwrites."""
+    pairs = str(op.attrs()["overwrites"]).split()
+    members = op.operand_source(0).get_defining_op() if pairs else None
+    if members is not None:
+        for operand, result in (map(int, pair.split(":")) for pair in pairs):
+            yield members.operand_source(operand), op.result(result)
+
+
+def legacy_effects(op: Operation) -> frozenset[str]:
+    """The effects of an operator that runs one of a ProgramDesc program."""
+    return frozenset(str(op.attrs()["effects"]).split())
 
 
 def pairs_in_place(op: Operation) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from paddle.base.layer_helper import LayerHelper
 from paddle.static.nn.control_flow import ConditionalBlock
 
 import paddle_ngraph
-from paddle_ngraph.frontends.program_desc import unchanged_operators
+from paddle_ngraph.frontends.program_desc import chains
 from paddle_ngraph.paddle_private.names import VarType
 from tests import legacy_operator_reasons as reasons
 from tests.legacy_operator_walk import (
@@ -79,7 +79,7 @@ def test_all_operators(tmp_path, part):
     require_equal(walked(tmp_path / "found.json", _OPERATORS[part::8]))
 
 
-@pytest.mark.parametrize("type", sorted(unchanged_operators.SEEDED))
+@pytest.mark.parametrize("type", sorted(chains.SEEDED))
 def test_seeded_samplers_share_no_generator(type):
     """The numbers and the state of Paddle's generator are those of a program without the others."""
     proto = prototypes()[type]

@@ -91,7 +91,7 @@ def embedding():
     return train(static.nn.fc(rows, 3, num_flatten_dims=2).mean(), paddle.optimizer.AdamW(0.01))
 
 
-@program(engine=False)  # Paddle cannot translate updates by rows
+@program
 def sparse_embedding():
     rows = static.nn.embedding(data(None, 5, dtype="int64", name="y"), (4, 8), is_sparse=True)
     loss = static.nn.fc(F.relu(rows), 3, num_flatten_dims=2).mean()

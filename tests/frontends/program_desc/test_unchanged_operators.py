@@ -17,6 +17,7 @@ from paddle.static.nn.control_flow import ConditionalBlock
 
 import paddle_ngraph
 from paddle_ngraph.frontends.program_desc import unchanged_operators
+from paddle_ngraph.frontends.program_desc.chains import Chains
 from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable, operators
 from paddle_ngraph.paddle_private.names import ProgramDesc, VarType
 from tests.programs import Program, floats, with_untranslatable_noise
@@ -187,17 +188,20 @@ def calls_python() -> list[Any]:
 
 @pytest.mark.usefixtures("small_intervals_pay")
 @pytest.mark.parametrize("build", [attribute_is_a_block, prints, calls_python])
-def test_programs_run_by_paddle_where_an_operator_cannot_run_alone(build, capfd):
+def test_operators_with_effects_run_in_place_and_damaged_ones_by_paddle(build, capfd):
     results, feed = [], {"x": floats(2, 16)}
     for is_on in (False, True):
         program = Program(build)
-        found = [np.array(each) for each in _run(program, is_on, feed)]
-        results.append((found, capfd.readouterr().out))
-    (expected, printed), (found, engine_printed) = results
+        tensors = _run(program, is_on, feed)
+        found = [np.array(each) for each in tensors], [each.lod() for each in tensors]
+        results.append((*found, capfd.readouterr().out))
+    (expected, lod, printed), (found, engine_lod, engine_printed) = results
     np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
-    assert engine_printed == printed
+    assert (engine_lod, engine_printed) == (lod, printed)
     reasons = {op.reason for op in paddle_ngraph.explain(program.main).native}
-    assert all(each.startswith("the program runs natively") for each in reasons)
+    is_whole = all(each.startswith("the program runs natively") for each in reasons)
+    assert is_whole == (build is attribute_is_a_block)
+    assert is_whole == (paddle_ngraph.stats()["engine_runs"] == 0)
 
 
 def _run(program: Program, is_on: bool, feed: dict[str, Any]) -> list[Any]:
@@ -421,14 +425,13 @@ PRINTED = {
     ("description", "obstacle"),
     [
         (lambda: _one_operator("py_func", forward_callable_id=0), "calls Python"),
-        (lambda: _one_operator("print", reads="In", **PRINTED), "prints the name"),
+        (lambda: _one_operator("print", reads="In", **PRINTED), "acts in an order"),
         (lambda: _one_operator("bernoulli"), "draws from the generator"),
         (lambda: _one_operator("relu", VarType.SELECTED_ROWS), "rows of a sparse gradient"),
         (lambda: _one_operator("relu", VarType.DENSE_TENSOR_ARRAY), "a TensorArray"),
     ],
 )
-def test_programs_are_refused_with_the_obstacle(description: Any, obstacle: str) -> None:
-    copy = ProgramDesc(description())
-    (op,) = operators(copy.block(0))
+def test_predictors_refuse_programs_with_the_obstacle(description: Any, obstacle: str) -> None:
+    (op,) = operators(description().block(0))
     with pytest.raises(NotTranslatable, match=f"a reason; {op.type()} cannot .* {obstacle}"):
-        unchanged_operators.replace(copy, copy.block(0), op, 0, "a reason")
+        Chains(description()).reject({0: "a reason"})
