@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from paddle_ngraph import _core, flags
@@ -101,7 +103,8 @@ class Model:
         with signals.own_errors():
             try:
                 config = self._engine_config()
-                with program_pass.runs_by_name(self._settings.threads) as runs:
+                digest = partial(self._digest_of, config.prog_file())
+                with program_pass.runs_by_name(self._settings.threads, digest) as runs:
                     predictor = create(config)
             except Exception as error:
                 # The plain predictor reports the error if the model itself is the cause.
@@ -117,6 +120,14 @@ class Model:
         if self.obstacle is not None and runs:
             _obstacles.put(key, self.obstacle)
         return predictor
+
+    def _digest_of(self, program: str) -> bytes | None:
+        """The digest of the file that Paddle has read the engine's program from.
+
+        ``None`` if passes of the user have changed the program before, or files have changed since.
+        """
+        digest = _core.digest(Path(program).read_bytes())
+        return digest if self._passes[0] == PASS and self.has_its_files() else None
 
     def _may_use_engine(self) -> bool:
         """Whether neither this nor a former model of these files has met an obstacle for good."""
