@@ -187,7 +187,7 @@ def with_other_weights(built):
 @pytest.mark.parametrize("layout", LAYOUTS[:2])
 @pytest.mark.parametrize("build", MODELS)
 def test_known_programs_are_not_translated_again(tmp_path, build, layout, monkeypatch):
-    """Whatever weights they have, in one file or in many."""
+    """Programs with other weights, in one file or in many, are known, too."""
     paddle_ngraph.clear_cache()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     built, feed = Built(build, "old"), MODELS[build]()
