@@ -105,6 +105,11 @@ def subgraph_denial_reason(graph: Graph) -> str | None:
     return _denied_subgraphs.get(subgraph_key(graph)) if _denied_subgraphs else None
 
 
+def is_empty() -> bool:
+    """Whether neither builds nor runs have denied anything."""
+    return not any(map(len, _TABLES))
+
+
 def deny(graph: str, error: NgraphError) -> None:
     """Adds the source of ``error`` to the denylist: an operator, or the subgraph of ``graph``."""
     if isinstance(error, ConversionError):

@@ -41,7 +41,7 @@ def build_environment(graph: str, precision: str, weight_format: str, threads: i
         return ""
     device = device_of(graph)
     if device == CPU:
-        conditions = [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
+        conditions = kernel_conditions()
     elif device in accelerators.available():
         conditions = [accelerators.available()[device].identity]
     else:
@@ -71,6 +71,11 @@ def is_stored(graph: str) -> bool:
 def files() -> list[Path]:
     """The files of all functions that are stored in ``FLAGS_ngraph_cache_dir``."""
     return sorted(map(Path, _core.cache_files())) if flags.get("ngraph_cache_dir") else []
+
+
+def kernel_conditions() -> list[str]:
+    """The environment variables by which oneDNN's kernels are restricted."""
+    return [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
 
 
 def fixed_conditions() -> list[str]:

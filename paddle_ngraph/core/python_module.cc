@@ -1299,6 +1299,21 @@ PYBIND11_MODULE(_core, module) {
       py::arg("weights"),
       "Looks for functions of a model of this owner in this folder, too: "
       "core/engine/disk_cache.h.");
+  module.def(
+      "find_bytes",
+      [](const std::string& key) -> std::optional<py::bytes> {
+        std::optional<std::string> found;
+        {
+          py::gil_scoped_release release;
+          found = find_bytes(key);
+        }
+        if (!found) return std::nullopt;
+        return py::bytes(*found);
+      },
+      py::arg("key"), "A result in FLAGS_ngraph_cache_dir; None if there is none.");
+  module.def("store_bytes", &store_bytes, py::arg("key"), py::arg("bytes"),
+             py::call_guard<py::gil_scoped_release>(),
+             "Stores a result in FLAGS_ngraph_cache_dir, if that is possible.");
   module.def("cache_files", &cache_files, "The paths of functions in FLAGS_ngraph_cache_dir.");
   module.def(
       "digests_in_file",

@@ -8,8 +8,8 @@ has the loop around the first three, and the entry points.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -28,6 +28,7 @@ from paddle_ngraph.partitioning import (
     operator_lines,
     packed_layers,
     rules,
+    stored_passes,
     unrolled_loops,
 )
 from paddle_ngraph.partitioning.analysis import loops, single_assignment
@@ -54,7 +55,7 @@ from paddle_ngraph.partitioning.rewrite import rewriting_of
 from paddle_ngraph.partitioning.subgraph import Subgraph, SubgraphSettings, subgraph_of
 from paddle_ngraph.partitioning.whole_program import Whole, find_whole_program
 from paddle_ngraph.settings import SETTINGS
-from paddle_ngraph.utils import first_use, signals
+from paddle_ngraph.utils import clock, first_use, signals
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 T = TypeVar("T")
@@ -141,13 +142,11 @@ def apply_by_name(block: Any, scope: Any) -> None:
     """
     runs = _runs_by_name.get()
     key = None if runs is None or scope is None else _key(block)
-    known = None if key is None else _known.get(key)
-    if known is None:
-        known = _applied(block, scope, is_predictor=runs is not None)
-        if key is not None:
-            _known.put(key, known)
-    else:
+    known = None if key is None else _known.get(key) or _stored(key, block.program)
+    if known is not None:
         known.repeat(block)
+    else:
+        known = _applied_and_stored(block, scope, key)
     if runs is not None:
         parameters = [
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
@@ -199,6 +198,32 @@ _known: LRUCache[Hashable, _Applied] = process_cache(
     key="digest of the program, flags, policy, converters, denylist and threads",
     bound=64,
 )
+
+
+def _stored(key: Hashable, program: Any) -> _Applied | None:
+    """The changes that another process has made to a predictor's program, if they are on disk."""
+    with signals.own_errors():
+        on_disk = _key_on_disk(program)
+        found = None if on_disk is None else stored_passes.find(on_disk)
+    return None if found is None else _known.put(key, _Applied(*found))
+
+
+def _applied_and_stored(block: Any, scope: Any, key: Hashable | None) -> _Applied:
+    """Runs the pass, and stores its changes if there is a key."""
+    if key is None:
+        return _applied(block, scope, is_predictor=_runs_by_name.get() is not None)
+    on_disk, start = _key_on_disk(block.program), clock.now()
+    known = _known.put(key, _applied(block, scope, is_predictor=True))
+    is_slow = clock.now() - start >= flags.get("ngraph_cache_min_ms") / 1000
+    if on_disk is not None and is_slow and denylist.is_empty():
+        stored_passes.store(on_disk, *known)
+    return known
+
+
+def _key_on_disk(program: Any) -> str | None:
+    """The key of a predictor's program, before the pass, for other processes."""
+    digest = _file_digest.get()()
+    return None if digest is None else stored_passes.key_of(program, digest, _threads.get())
 
 
 def _key(block: Any) -> Hashable:
@@ -256,39 +281,45 @@ _rewritten: ContextVar[list[Any] | None] = ContextVar("rewritten programs", defa
 # Thread limit of subgraphs when Paddle applies the program pass by its name, in this thread: Paddle
 # passes no arguments to a pass.
 _threads: ContextVar[int] = ContextVar("threads", default=0)
+# The digest of the file of the program to which Paddle applies it.
+FileDigest = Callable[[], "bytes | None"]
+_file_digest: ContextVar[FileDigest] = ContextVar("file digest", default=lambda: None)
 
 
 @contextmanager
-def _collected(where: ContextVar[list[T] | None]) -> Iterator[list[T]]:
-    found: list[T] = []
-    token = where.set(found)
+def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
     try:
-        yield found
+        yield
     finally:
-        where.reset(token)
+        variable.reset(token)
 
 
 @contextmanager
-def runs_by_name(threads: int = 0) -> Iterator[list[RunByName]]:
+def runs_by_name(
+    threads: int = 0, file_digest: FileDigest = lambda: None
+) -> Iterator[list[RunByName]]:
     """Collects records of runs of ``ngraph_pass`` by name, inside ``with``, in this thread.
 
     Args:
         threads: The maximum number of threads for a subgraph; 0: as the flags specify.
+        file_digest: Returns the digest of the file that Paddle has read the program from, or
+            ``None`` if the pass may get another program.
     """
-    token = _threads.set(threads)
-    try:
-        with _collected(_runs_by_name) as runs:
-            yield runs
-    finally:
-        _threads.reset(token)
+    runs: list[RunByName] = []
+    with _set(_threads, threads), _set(_file_digest, file_digest), _set(_runs_by_name, runs):
+        yield runs
 
 
-def rewritten_programs() -> AbstractContextManager[list[Any]]:
+@contextmanager
+def rewritten_programs() -> Iterator[list[Any]]:
     """Collects, for tests and tools, the programs that the pass rewrites inside the ``with`` block.
 
     Only programs that this thread rewrites, or finds rewritten.
     """
-    return _collected(_rewritten)
+    programs: list[Any] = []
+    with _set(_rewritten, programs):
+        yield programs
 
 
 def collect(program: Any) -> None:

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <utility>
 
@@ -29,9 +30,11 @@ const CacheDeclaration model_folders_declaration(
     "path of the folder", "256", "never");
 
 const CacheDeclaration disk_declaration(
-    "disk", "compiled functions in files of `FLAGS_ngraph_cache_dir`",
-    "graph, signature, settings, versions and processor", "`FLAGS_ngraph_cache_disk_mb` MB; LRU",
-    "`python -m paddle_ngraph cache --clear`",
+    "disk",
+    "compiled functions, and programs that the program pass has rewritten, in files of "
+    "`FLAGS_ngraph_cache_dir`",
+    "graph or program, signature, settings, versions and processor",
+    "`FLAGS_ngraph_cache_disk_mb` MB; LRU", "`python -m paddle_ngraph cache --clear`",
     "files that processes share: the file system has the times of their last use");
 
 namespace fs = std::filesystem;
@@ -281,6 +284,9 @@ std::optional<StoredFunction> find_in_cache(const std::string& name, const DiskK
   return find_in(folder, geteuid(), name, *secret, key, true);
 }
 
+// The key of the file of a result that is no function.
+DiskKey key_of_bytes(const std::string& key) { return {"other results", key, {}, std::nullopt}; }
+
 }  // namespace
 
 std::string disk_key_of_graph(const std::string& graph, const std::string& environment) {
@@ -349,6 +355,21 @@ void store_file(const DiskKey& key, const std::vector<int64_t>& words,
   } catch (const std::exception&) {
     // An error of the disk cache is not an error of the run: the function is not stored.
   }
+}
+
+std::optional<std::string> find_bytes(const std::string& key) {
+  const DiskKey file = key_of_bytes(key);
+  const auto stored = find_in_cache(file_name(file), file);
+  if (!stored) return std::nullopt;
+  return std::string(stored->blob.memory.get(), stored->blob.num_bytes);
+}
+
+void store_bytes(const std::string& key, const std::string& bytes) {
+  store_file(key_of_bytes(key), {}, [&](const char* path) {
+    std::ofstream file(path, std::ios::binary);
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    if (!file.flush()) throw NgraphError("the file cannot be written");
+  });
 }
 
 void store_file_in(const std::string& folder, const Digest& identity, const DiskKey& key,

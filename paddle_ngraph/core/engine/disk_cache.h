@@ -16,6 +16,9 @@
 // A file is mapped, not copied: mapping is fast, processes share the memory, and packed weights are
 // in memory once. So a file may be deleted or replaced while its functions run, but not modified in
 // place.
+//
+// Other results that take long to compute are stored in the same folder, as the blobs of files
+// without metadata words.
 #pragma once
 
 #include <cstdint>
@@ -89,6 +92,13 @@ bool is_graph_stored(const std::string& graph);
 // written to, a full disk), nothing is stored.
 void store_file(const DiskKey& key, const std::vector<int64_t>& words,
                 const std::function<void(const char* path)>& write_blob);
+
+// The bytes that store_bytes() has stored under this key in FLAGS_ngraph_cache_dir; std::nullopt if
+// there are none.
+std::optional<std::string> find_bytes(const std::string& key);
+
+// Stores a result of any type under a key that says on what it depends. Otherwise as store_file().
+void store_bytes(const std::string& key, const std::string& bytes);
 
 // Stores a function in the existing folder of the model with this identity, without a size limit;
 // users who may read that folder may read the file. Throws NgraphError on failure.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import denylist
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.executor import weight_writes
 from paddle_ngraph.frontends.predictor import fast_path
 from paddle_ngraph.frontends.predictor.configuration import enable_custom_passes, settings_of
@@ -66,7 +69,7 @@ class Model:
         self._lock = new_lock()
         self._counterpart: Predictor | None = None
         self._parameters = _core.SharedParameters()
-        self._folder: saved_model.TemporaryFolder | None = None
+        self._folders: list[saved_model.TemporaryFolder] = []
         self._returned: frozenset[str] | None = None
         self._spare_engine: Predictor | None = None
         self._choices: OneDnnChoices | None = None
@@ -89,27 +92,48 @@ class Model:
         """The engine's predictor, created by ``create(config)``; ``None`` where that fails.
 
         If the predictor should not be used, :attr:`obstacle` is the reason afterwards. A former
-        model of these files may have met it: then none is created.
+        model of these files may have met it: then none is created. Runs that measure create one.
         """
-        self.obstacle = _obstacles.get(key := self._key())
-        if self.obstacle is not None:
-            return None
+        self.obstacle = _obstacles.get(self._key())
+        return None if self.obstacle is not None else self._create_engine(create)
+
+    def _create_engine(self, create: Callable[[Config], Predictor]) -> Predictor | None:
+        """As :meth:`create_engine`, whatever former models have met."""
+        key = self._key()
         with signals.own_errors():
             try:
-                with program_pass.runs_by_name(self._settings.threads) as runs:
-                    predictor = create(self._engine_config())
+                config = self._engine_config()
+                digest = partial(self._digest_of, config.prog_file())
+                with program_pass.runs_by_name(self._settings.threads, digest) as runs:
+                    predictor = create(config)
             except Exception as error:
                 # The plain predictor reports the error if the model itself is the cause.
                 self.obstacle = Obstacle(_NOT_REWRITTEN, saved_model.last_line(error))
+                if isinstance(error, NgraphError):  # follows from the files; one of Paddle may not
+                    _obstacles.put(key, self.obstacle)
                 return None
         self._denials = denylist.DenialWatcher([graph for run in runs for graph in run.graphs])
         self.obstacle = self._reason_against_engine(runs)
         if self.obstacle is None or self.may_measure():
             self._share_parameters(runs)
             self._find_fast_path(predictor, runs)
-        elif runs:
+        if self.obstacle is not None and runs:
             _obstacles.put(key, self.obstacle)
         return predictor
+
+    def _digest_of(self, program: str) -> bytes | None:
+        """The digest of the file that Paddle has read the engine's program from.
+
+        ``None`` if passes of the user have changed the program before, or files have changed since.
+        """
+        digest = _core.digest(Path(program).read_bytes())
+        return digest if self._passes[0] == PASS and self.has_its_files() else None
+
+    def _may_use_engine(self) -> bool:
+        """Whether neither this nor a former model of these files has met an obstacle for good."""
+        if self.obstacle is None:
+            self.obstacle = _obstacles.get(self._key())
+        return self.obstacle is None or self.may_measure()
 
     def _key(self) -> Hashable:
         """The files, and all on which their obstacle depends."""
@@ -136,7 +160,7 @@ class Model:
                 return None
             if self._repartitioned is not None:
                 return self._clone(self._repartitioned, True)
-            created = self.create_engine(_create)
+            created = self._create_engine(_create)
             self._repartitioned = created if self.obstacle is None or self.may_measure() else None
             return self._repartitioned
 
@@ -215,7 +239,7 @@ class Model:
         config.disable_onednn()
         config.enable_new_ir(True)
         config.enable_new_executor(True)
-        self._folder = self._saved.configure(config)
+        self._folders = self._saved.configure(config)
         return config
 
     def _reason_against_engine(self, runs: Sequence[program_pass.RunByName]) -> Obstacle | None:
@@ -263,8 +287,8 @@ class Model:
                 return self._clone(self._counterpart, engine)
             if not engine:
                 self._counterpart = _create(AnalysisConfig(self._config))
-            elif self.obstacle is None or self.may_measure():
-                created = self.create_engine(_create)
+            elif self._may_use_engine():
+                created = self._create_engine(_create)
                 is_usable = self.obstacle is None or self.may_measure()
                 self._counterpart = created if is_usable else None
             return self._counterpart

@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -110,9 +110,14 @@ class SavedModel:
         )
 
     @cached_property
+    def _contents(self) -> bytes:
+        """The contents of the file of a program that is not PIR."""
+        return _read(self.program)
+
+    @cached_property
     def description(self) -> LegacyProgramDesc:
         """Reads a program that is not PIR, as ``ProgramDesc``."""
-        return ProgramDesc(_read(self.program))
+        return ProgramDesc(self._contents)
 
     def _read_as_pir(self, feeds_lod: bool, overwritten: Iterable[str] = ()) -> Program:
         with signals.own_errors():
@@ -176,7 +181,7 @@ class SavedModel:
         if not os.path.isfile(self.program):
             return  # no check: Paddle reports the missing file
         if not self.is_pir:
-            if not _is_program_desc(_read(self.program)):
+            if not _is_program_desc(self._contents):
                 raise NgraphError(
                     f"{self.program} is not a program: it is damaged, or another type of file"
                 )
@@ -256,28 +261,43 @@ class SavedModel:
         stats = (os.stat(path) for path in sorted(files) if os.path.isfile(path))
         return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
 
-    def configure(self, config: Config) -> TemporaryFolder | None:
+    def configure(self, config: Config) -> list[TemporaryFolder]:
         """Sets the model of ``config`` to the program as PIR, with parameters in one file.
 
-        A ProgramDesc program is translated here, since Paddle's own translation loses more of it.
+        A ProgramDesc program is translated here, since Paddle's own translation loses more of it;
+        programs of equal contents once.
 
         Returns:
-            An object that must live as long as predictors of ``config`` are created or cloned.
-            ``None`` if the program is PIR already, with ``config`` unchanged.
+            Objects that must live as long as predictors of ``config`` are created or cloned. None
+            if the program is PIR already, with ``config`` unchanged.
         """
         if self.is_pir:
-            return None
-        folder = TemporaryFolder()
-        program = self.as_pir(feeds_lod=False)
-        translation.feed_by_data(program)
-        serialize_program(program, folder / "model.json")
-        config.set_model(folder / "model.json", self._in_one_file(program, folder))
+            return []
+        translated = self._translation()
+        folders = [translated.folder]
+        if self.has_separate_parameters:
+            folders.append(TemporaryFolder())
+        config.set_model(translated.program, self._in_one_file(translated.shapes, folders[-1]))
         # In a ``Config`` of a ProgramDesc model, its folder would otherwise remain set.
         config.set_model("")
-        return folder
+        return folders
 
-    def _in_one_file(self, program: Program, folder: TemporaryFolder) -> str:
-        shapes = _parameters_of(program)
+    def _translation(self) -> Translation:
+        """The translation of a program that is not PIR, for predictors."""
+        key = _core.digest(self._contents)
+        found = _translations.get(key)
+        # Something else than this process may clean folders of temporary files.
+        if found is None or not os.path.isfile(found.program):
+            program, folder = self.as_pir(feeds_lod=False), TemporaryFolder()
+            translation.feed_by_data(program)
+            found = Translation(folder, _parameters_of(program))
+            serialize_program(program, found.program)
+            _translations.put(key, found)
+        return found
+
+    def _in_one_file(
+        self, shapes: Mapping[str, parameter_file.Shape], folder: TemporaryFolder
+    ) -> str:
         if not shapes:
             return ""
         if self.has_separate_parameters:
@@ -295,7 +315,7 @@ class SavedModel:
         elif shapes:
             shutil.copyfile(self.parameters, path)
 
-    def _joined(self, shapes: dict[str, parameter_file.Shape]) -> Iterator[bytes]:
+    def _joined(self, shapes: Mapping[str, parameter_file.Shape]) -> Iterator[bytes]:
         """The contents of the parameter files, in the order of parameters in one file.
 
         Raises:
@@ -325,7 +345,7 @@ class SavedModel:
         self.check_parameters(program)
         translation.rename_as_pir(program)
         folder, scope = TemporaryFolder(), paddle.static.Scope()
-        parameters = self._in_one_file(program, folder)
+        parameters = self._in_one_file(_parameters_of(program), folder)
         serialize_program(program, folder / "model.json")
         SavedModel(folder / "model.json", parameters).load_parameters(scope)
         return program, scope
@@ -361,6 +381,32 @@ class TemporaryFolder:
             file.writelines(contents)
         os.symlink(f"/proc/self/fd/{self._descriptors[-1]}", self / name)
         return self / name
+
+
+class Translation(NamedTuple):
+    """The translation of a ProgramDesc program, in a file.
+
+    Attributes:
+        folder: Contains the file.
+        shapes: The shape of each parameter by name.
+    """
+
+    folder: TemporaryFolder
+    shapes: Mapping[str, parameter_file.Shape]
+
+    @property
+    def program(self) -> str:
+        """The path of the file."""
+        return self.folder / "model.json"
+
+
+_translations: LRUCache[bytes, Translation] = process_cache(
+    __name__,
+    "translations",
+    "translations of ProgramDesc programs for predictors, in files",
+    key="digest of the contents of the program",
+    bound=64,
+)
 
 
 def _remove(path: str, descriptors: list[int], process_id: int) -> None:

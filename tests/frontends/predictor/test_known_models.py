@@ -15,7 +15,8 @@ from paddle.nn import functional as F
 
 import paddle_ngraph
 from paddle_ngraph.frontends.predictor import model as models
-from paddle_ngraph.partitioning import background_compile, program_pass
+from paddle_ngraph.frontends.program_desc import translation
+from paddle_ngraph.partitioning import background_compile, cost_model, program_pass
 from tests.programs import floats
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
@@ -76,9 +77,12 @@ def _save(build: Callable[[Any], list[Any]], *prefixes: Path) -> None:
             static.save_inference_model(str(prefix), [x], results, executor, program=main)
 
 
-def _predictor(prefix: Path) -> Any:
+def _predictor(prefix: Path, onednn: bool = False) -> Any:
     config = inference.Config(f"{prefix}.json", f"{prefix}.pdiparams")
-    config.disable_mkldnn()
+    if onednn:
+        config.enable_mkldnn()
+    else:
+        config.disable_mkldnn()
     config.disable_glog_info()
     return inference.create_predictor(config)
 
@@ -155,3 +159,99 @@ def test_no_setting_of_one_predictor_has_others_run_natively(first: str, tmp_pat
             for ours, theirs in zip(found, wanted):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
             assert paddle_ngraph.stats()["engine_runs"] > runs, name
+
+
+def test_an_engine_that_a_rule_leaves_to_onednn_is_made_by_a_run_that_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost_model, "is_faster_than_onednn", lambda *_: False)
+    _save(_plain, tmp_path / "m")
+    x, created = floats(2, WIDTH), []
+    engine_config = models.Model._engine_config
+
+    def counting(model: models.Model) -> Any:
+        created.append(model)
+        return engine_config(model)
+
+    monkeypatch.setattr(models.Model, "_engine_config", counting)
+    with paddle_ngraph.use_ngraph(True), background_compile.compile_synchronously():
+        for _ in range(3):  # the first one is analyzed
+            predictor = _predictor(tmp_path / "m", onednn=True)
+        assert len(created) == 1
+        runs, first = paddle_ngraph.stats()["engine_runs"], _answers(predictor, x)
+        for _ in range(3):
+            for found, expected in zip(_answers(predictor, x), first):
+                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert len(created) == 2
+        assert paddle_ngraph.stats()["engine_runs"] > runs
+
+
+def test_why_a_program_cannot_be_translated_is_known(tmp_path: Path) -> None:
+    with paddle.pir_utils.OldIrGuard():
+        _save(lambda x: [F.softmax(x)], tmp_path / "m")
+
+    def predictor() -> Any:
+        config = inference.Config(f"{tmp_path / 'm'}.pdmodel", "")
+        config.disable_glog_info()
+        return inference.create_predictor(config)
+
+    error = translation.NotTranslatable("a reason of the test")
+    with paddle_ngraph.use_ngraph(True):
+        with patch.object(translation, "translate", side_effect=error) as translate:
+            predictors = [predictor() for _ in range(3)]
+        assert translate.call_count == 1
+        for each in predictors:
+            assert _answers(each, floats(2, WIDTH))[0].shape == (2, WIDTH)
+
+
+@pytest.mark.parametrize("build", PROGRAMS)
+def test_a_program_that_another_process_knew_is_not_analyzed_again(
+    build: Callable[[Any], list[Any]], tmp_path: Path
+) -> None:
+    files = [tmp_path / "1", tmp_path / "2"]
+    _save(build, *files)
+    x = floats(2, WIDTH)
+    with paddle_ngraph.use_ngraph(False):
+        wanted = [_answers(_predictor(each), x) for each in files]
+    paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path / "cache")})
+    paddle.set_flags({"FLAGS_ngraph_cache_min_ms": 0})
+    with paddle_ngraph.use_ngraph(True), background_compile.compile_synchronously():
+        first = _predictor(files[0])
+        paddle_ngraph.clear_cache()
+        with patch.object(program_pass, "_applied", side_effect=AssertionError("analyzed again")):
+            others = [*map(_predictor, files), first.clone()]
+        for predictor, model in zip(others, (0, 1, 0)):
+            runs = paddle_ngraph.stats()["engine_runs"]
+            for found, expected in zip(_answers(predictor, x), wanted[model]):
+                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+            assert paddle_ngraph.stats()["engine_runs"] > runs
+
+
+def test_stored_changes_are_those_of_the_same_program_and_settings(tmp_path: Path) -> None:
+    """Also of programs whose texts are equal: Paddle prints six digits of a number."""
+    paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path / "cache")})
+    paddle.set_flags({"FLAGS_ngraph_cache_min_ms": 0})
+    x, applied = floats(2, WIDTH), program_pass._applied
+    with (
+        paddle_ngraph.use_ngraph(True),
+        background_compile.compile_synchronously(),
+        patch.object(program_pass, "_applied", side_effect=applied) as analyses,
+    ):
+        for number, factor in enumerate([1.0, 1.0 + 1e-7 * 8, 1.0 + 1e-7 * 16]):
+            _save(lambda x, f=factor: [paddle.scale(x * 1e6, f) - 1e6 * x], tmp_path / "m")
+            paddle_ngraph.clear_cache()
+            (found,) = _answers(_predictor(tmp_path / "m"), x)
+            with paddle_ngraph.use_ngraph(False):
+                (expected,) = _answers(_predictor(tmp_path / "m"), x)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=0.2)
+            assert analyses.call_count == number + 1
+        paddle.set_flags({"FLAGS_ngraph_min_interval_us": 1})
+        paddle_ngraph.clear_cache()
+        _predictor(tmp_path / "m")
+        assert analyses.call_count == 4
+        # A damaged file is as none.
+        for each in (tmp_path / "cache").glob("*.ngraph"):
+            each.write_bytes(each.read_bytes()[:-9])
+        paddle_ngraph.clear_cache()
+        _predictor(tmp_path / "m")
+        assert analyses.call_count == 5

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import paddle
@@ -14,8 +16,10 @@ from paddle import inference
 
 import paddle_ngraph
 from paddle_ngraph.__main__ import main as command_line
+from paddle_ngraph.frontends.program_desc import translation
 from paddle_ngraph.frontends.saved_models import parameter_file
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
+from paddle_ngraph.partitioning import background_compile
 from tests.frontends.predictor.test_hook import assert_equal, engine_runs, predict
 from tests.frontends.saved_models.test_saving import Built, of_executor, of_predictor
 from tests.programs import floats
@@ -169,6 +173,42 @@ def test_predictors(tmp_path, build, layout, made_on):
     clone = predictor.clone()
     with paddle_ngraph.use_ngraph(), engine_runs():
         assert_equal(predict(clone, make()), built.run(make()))
+
+
+def with_other_weights(built):
+    """Changes the weights of a model that was built."""
+    for variable in built.main.list_vars():
+        if variable.persistable and (found := built.scope.find_var(variable.name)) is not None:
+            tensor = found.get_tensor()
+            if tensor._is_initialized():
+                tensor.set(np.array(tensor) * np.float32(0.5), paddle.CPUPlace())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[:2])
+@pytest.mark.parametrize("build", MODELS)
+def test_known_programs_are_not_translated_again(tmp_path, build, layout, monkeypatch):
+    """Programs with other weights, in one file or in many, are known, too."""
+    paddle_ngraph.clear_cache()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    built, feed = Built(build, "old"), MODELS[build]()
+    models, wanted = [], []
+    for name in ("first", "second"):
+        with paddle.utils.unique_name.guard():
+            models.append(save(built, tmp_path / name, layout)[0])
+        wanted.append(built.run(feed))
+        with_other_weights(built)
+    with paddle_ngraph.use_ngraph():
+        first = inference.create_predictor(config_of(models[0]))
+        with patch.object(translation, "translate", side_effect=AssertionError("again")):
+            others = [inference.create_predictor(config_of(each)) for each in models]
+            others.append(first.clone())
+        # Something else may clean the folder of temporary files.
+        (translated,) = tmp_path.glob("paddle_ngraph_*/model.json")
+        translated.unlink()
+        others.append(inference.create_predictor(config_of(models[1])))
+        for predictor, number in zip([first, *others], (0, 0, 1, 0, 1)):
+            with background_compile.compile_synchronously(), engine_runs():
+                assert_equal(predict(predictor, feed), wanted[number])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
