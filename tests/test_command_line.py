@@ -232,7 +232,7 @@ def test_functions_on_disk_are_counted_and_deleted(tmp_path, capsys):
         for name, size in ((names[0], 2**20), (names[1], 2**19), ("other.ngraph", 9)):
             (tmp_path / name).write_bytes(b"x" * size)
         assert main(["cache"]) == 0
-        assert f"{tmp_path}: 2 functions, 1.5 MB" in capsys.readouterr().out
+        assert f"{tmp_path}: 2 functions and programs, 1.5 MB" in capsys.readouterr().out
         assert main(["cache", "--clear"]) == 0
     finally:
         flags.set("ngraph_cache_dir", "")

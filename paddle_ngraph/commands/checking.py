@@ -68,7 +68,7 @@ def add_info(commands: Any) -> None:
 
 def add_cache(commands: Any) -> None:
     parser = commands.add_parser(
-        "cache", help="show the compiled functions on disk", description=_cache.__doc__
+        "cache", help="show the functions and rewritten programs on disk", description=_cache.__doc__
     )
     parser.add_argument("--clear", action="store_true", help="delete them")
     add_json(parser)
@@ -153,7 +153,7 @@ def _settings() -> dict[str, object]:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    """Print the folder, number and size of the compiled functions on disk."""
+    """Print the folder, number and size of the functions and rewritten programs on disk."""
     library.load()
     from paddle_ngraph import flags
     from paddle_ngraph.conversion import disk_cache
@@ -162,11 +162,11 @@ def _cache(options: argparse.Namespace) -> int:
     files = disk_cache.files() if folder else []
     size = sum(file.stat().st_size for file in files)
     if options.json:
-        print_json({"folder": folder, "functions": len(files), "bytes": size})
+        print_json({"folder": folder, "files": len(files), "bytes": size})
     elif folder:
-        print_text(f"{folder}: {len(files)} functions, {size / 2**20:.1f} MB")
+        print_text(f"{folder}: {len(files)} functions and programs, {size / 2**20:.1f} MB")
     else:
-        print("FLAGS_ngraph_cache_dir is empty: no functions are stored on disk")
+        print("FLAGS_ngraph_cache_dir is empty: nothing is stored on disk")
     if options.clear and folder:
         for file in files:
             file.unlink(missing_ok=True)

@@ -69,7 +69,7 @@ def is_stored(graph: str) -> bool:
 
 
 def files() -> list[Path]:
-    """The files of all functions that are stored in ``FLAGS_ngraph_cache_dir``."""
+    """The files of all functions and programs that are stored in ``FLAGS_ngraph_cache_dir``."""
     return sorted(map(Path, _core.cache_files())) if flags.get("ngraph_cache_dir") else []
 
 

@@ -194,7 +194,7 @@ def _cache() -> Iterator[Fact]:
     yield Fact(section, "folder", "the default" if given == default else "set by the user")
     files = disk_cache.files()
     size = sum(file.stat().st_size for file in files)
-    yield Fact(section, "content", f"{len(files)} functions, {size / 2**20:.1f} MB")
+    yield Fact(section, "content", f"{len(files)} functions and programs, {size / 2**20:.1f} MB")
     existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     yield Fact(section, "rights", *_rights(existing, existing == folder))
     free = shutil.disk_usage(existing).free / 2**20

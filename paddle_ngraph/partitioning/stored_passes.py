@@ -65,13 +65,17 @@ def store(key: str, report: Report, has_state: bool, rewritten: Program | None) 
 
 
 def find(key: str) -> tuple[Report, bool, Program | None] | None:
-    """The arguments of :func:`store` for this key; ``None`` if there are none."""
+    """The arguments of :func:`store` for this key; ``None`` if there are none, or none readable."""
     if (stored := _core.find_bytes(key)) is None:
         return None
     line, _, text = stored.partition(b"\n")
-    facts = json.loads(line)
-    program = _program(text, facts["empty"]) if text else None
-    return _report(facts["report"]), facts["has_state"], program
+    with signals.own_errors():
+        try:
+            facts = json.loads(line)
+            program = _program(text, facts["empty"]) if "empty" in facts else None
+            return _report(facts["report"]), facts["has_state"], program
+        except Exception:  # also where the system has no room for a temporary file
+            return None
 
 
 def _serialized(program: Program) -> tuple[list[int], bytes]:

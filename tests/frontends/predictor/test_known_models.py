@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import paddle
@@ -14,6 +15,7 @@ from paddle import inference, nn, static
 from paddle.nn import functional as F
 
 import paddle_ngraph
+from paddle_ngraph import _core
 from paddle_ngraph.frontends.predictor import model as models
 from paddle_ngraph.frontends.program_desc import translation
 from paddle_ngraph.partitioning import background_compile, cost_model, program_pass
@@ -255,3 +257,33 @@ def test_stored_changes_are_those_of_the_same_program_and_settings(tmp_path: Pat
         paddle_ngraph.clear_cache()
         _predictor(tmp_path / "m")
         assert analyses.call_count == 5
+
+
+def test_what_cannot_be_read_from_disk_is_analyzed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever part of a result is missing, and without room for temporary files."""
+    _save(_plain, tmp_path / "m")
+    paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path / "cache")})
+    paddle.set_flags({"FLAGS_ngraph_cache_min_ms": 0})
+    whole, find = [], _core.find_bytes
+    monkeypatch.setattr(_core, "find_bytes", lambda key: whole.append(find(key)) or whole[-1])
+    applied = patch.object(program_pass, "_applied", side_effect=program_pass._applied)
+    with paddle_ngraph.use_ngraph(True), background_compile.compile_synchronously():
+        wanted = _answers(_predictor(tmp_path / "m"), floats(2, WIDTH))
+        paddle_ngraph.clear_cache()
+        _predictor(tmp_path / "m")
+        stored, no_room = whole[-1], OSError("no space left on device")
+        ends = [0, 1, stored.index(b"\n"), stored.index(b"\n") + 2, len(stored) // 2]
+        for damaged in [*(stored[:end] for end in ends), b"{}\n" + stored, stored]:
+            monkeypatch.setattr(_core, "find_bytes", lambda _, found=damaged: found)
+            if damaged == stored:
+                monkeypatch.setattr(tempfile, "mkdtemp", Mock(side_effect=no_room))
+            paddle_ngraph.clear_cache()
+            with applied as analyses:
+                predictor = _predictor(tmp_path / "m")
+            assert analyses.call_count == 1
+            runs = paddle_ngraph.stats()["engine_runs"]
+            for found, expected in zip(_answers(predictor, floats(2, WIDTH)), wanted):
+                np.testing.assert_array_equal(found, expected)
+            assert paddle_ngraph.stats()["engine_runs"] > runs
