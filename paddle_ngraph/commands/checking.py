@@ -68,7 +68,9 @@ def add_info(commands: Any) -> None:
 
 def add_cache(commands: Any) -> None:
     parser = commands.add_parser(
-        "cache", help="show the functions and rewritten programs on disk", description=_cache.__doc__
+        "cache",
+        help="show the functions and rewritten programs on disk",
+        description=_cache.__doc__,
     )
     parser.add_argument("--clear", action="store_true", help="delete them")
     add_json(parser)

@@ -259,10 +259,10 @@ def test_stored_changes_are_those_of_the_same_program_and_settings(tmp_path: Pat
         assert analyses.call_count == 5
 
 
-def test_what_cannot_be_read_from_disk_is_analyzed_again(
+def test_a_program_is_analyzed_again_if_its_result_on_disk_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever part of a result is missing, and without room for temporary files."""
+    """Any part of a result may be missing, and the system may lack room for temporary files."""
     _save(_plain, tmp_path / "m")
     paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path / "cache")})
     paddle.set_flags({"FLAGS_ngraph_cache_min_ms": 0})
