@@ -16,6 +16,7 @@ import paddle_ngraph
 from paddle_ngraph import distributed
 from paddle_ngraph.distributed import training_state
 from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.warning_codes import LOGGER
 
 STEPS, ROWS, WIDTH = 6, 4, 12
 ALONE: Any = SimpleNamespace(exchange=lambda text: [text])
@@ -106,6 +107,21 @@ def test_other_calls_of_a_prepared_layer_are_native():
         paddle_ngraph.reset_stats()
         training.passes(training.feed(0)[: ROWS - 1])
         assert paddle_ngraph.stats()["engine_runs"] == 0
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_function_that_runs_natively_in_a_job_is_logged_once(monkeypatch, is_prepared):
+    """Not a prepared one, until a call differs."""
+    lines: list[str] = []
+    monkeypatch.setattr(LOGGER, "warning", lambda text, *given: lines.append(text % given))
+    training = Training(4, is_prepared)
+    for number in range(3):
+        training.step(number)
+    assert len(lines) == (not is_prepared)
+    for _ in range(3):
+        training.passes(training.feed(0)[: ROWS - 1])
+    (line,) = lines
+    assert "forward runs natively: distributed.prepare_layers has not compiled this call" in line
 
 
 @pytest.mark.parametrize("fails", [False, True])

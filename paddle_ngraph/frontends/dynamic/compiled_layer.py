@@ -25,6 +25,7 @@ from paddle_ngraph.partitioning import background_compile, report_page
 from paddle_ngraph.partitioning.last_runs import History
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.report_page import NativeTimes
+from paddle_ngraph.warning_codes import LOGGER
 
 
 class Compiled:
@@ -46,7 +47,9 @@ class Compiled:
         with suppress(TypeError, ValueError):
             self.__signature__ = signature(function)
         self._full_graph = full_graph
-        self._tuner = Tuner(trains=True, name=getattr(self, "__qualname__", "a function"))
+        self._name = getattr(self, "__qualname__", "a function")
+        self._tuner = Tuner(trains=True, name=self._name)
+        self._has_logged = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function, as compiled graphs where a trace of it is known.
@@ -65,8 +68,17 @@ class Compiled:
 
     def _captured(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         in_job = background_compile.is_disabled()
-        with trace_graph.job_budget_set() if in_job else nullcontext():
+        with trace_graph.job_budget_set(self._log_unprepared) if in_job else nullcontext():
             return self._tuner.traces.run(function, args, kwargs)
+
+    def _log_unprepared(self) -> None:
+        """Logs once that a call in a distributed job has no program."""
+        if not self._has_logged:
+            self._has_logged = True
+            LOGGER.warning(
+                "%s runs natively: distributed.prepare_layers has not compiled this call",
+                self._name,
+            )
 
     def _require_single_graph(self) -> None:
         breaks = self._tuner.traces.breaks()

@@ -350,7 +350,7 @@ def compile_budget_set(compile_budget: Callable[[int], bool]) -> AbstractContext
     return _compile_budget.overridden(compile_budget)
 
 
-_may_build_in_jobs: ThreadLocal[Callable[[int], bool]] = ThreadLocal(lambda operators: False)
+_may_build_in_jobs: ThreadLocal[Callable[[int], bool] | None] = ThreadLocal(None)
 
 
 def building_in_jobs(may_build: Callable[[int], bool]) -> AbstractContextManager[None]:
@@ -362,14 +362,22 @@ def building_in_jobs(may_build: Callable[[int], bool]) -> AbstractContextManager
     return _may_build_in_jobs.overridden(may_build)
 
 
-def job_budget_set() -> AbstractContextManager[None]:
+def job_budget_set(on_reject: Callable[[], None]) -> AbstractContextManager[None]:
     """Returns a context manager in which this thread builds programs as in a distributed job.
 
     Outside of :func:`building_in_jobs` it builds none. The first call of a trace is native, and
     later ones of a program would be captured: a job that starts again in the middle would round
     results of its first step in another way than the job that was not interrupted.
+
+    Args:
+        on_reject: Called when a program is not built for this reason.
     """
-    return compile_budget_set(_may_build_in_jobs.value)
+
+    def builds_none(operators: int) -> bool:
+        on_reject()
+        return False
+
+    return compile_budget_set(_may_build_in_jobs.value or builds_none)
 
 
 # The time from which on a thread may try again to exclude all others; guarded by the lock.
