@@ -241,4 +241,4 @@ def test_functions_on_disk_are_counted_and_deleted(tmp_path, capsys):
 
 def test_no_folder_for_functions_is_one_sentence(capsys):
     assert main(["cache"]) == 0
-    assert "no functions are stored on disk" in capsys.readouterr().out
+    assert "nothing is stored on disk" in capsys.readouterr().out

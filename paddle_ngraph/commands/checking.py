@@ -164,7 +164,7 @@ def _cache(options: argparse.Namespace) -> int:
     files = disk_cache.files() if folder else []
     size = sum(file.stat().st_size for file in files)
     if options.json:
-        print_json({"folder": folder, "files": len(files), "bytes": size})
+        print_json({"folder": folder, "functions": len(files), "bytes": size})
     elif folder:
         print_text(f"{folder}: {len(files)} functions and programs, {size / 2**20:.1f} MB")
     else:
