@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,6 @@ from paddle_ngraph.paddle_private.names import (
     ProgramDesc,
     VarType,
     attribute_variables,
-    copy_of,
-    is_initialized,
     new_scope,
     scope_remover,
 )
@@ -37,7 +36,7 @@ from paddle_ngraph.paddle_private.protocols import (
 )
 from paddle_ngraph.partitioning import operator_chains
 from paddle_ngraph.partitioning.analysis.operator_kinds import LEGACY_PREFIX, is_legacy_operator
-from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache, taken
 
 MAX_OUTPUTS = 128
 # The name by which a description refers to an absent variable.
@@ -170,13 +169,8 @@ def run(text: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -
         operator_chains.run(text, [each for each in inputs if each is not None], outputs)
         return
     numbers = _numbers_of_attributes(text, inputs)
-    idle = _idle.get_or_create((text, *numbers.items()), list)
-    try:
-        kernel = idle.pop()
-    except IndexError:  # the first run, or other threads use all
-        kernel = _Kernel(text, numbers)
-    kernel.run(inputs, outputs)
-    idle.append(kernel)
+    with taken(_idle, (text, *numbers.items()), partial(_Kernel, text, numbers)) as kernel:
+        kernel.run(inputs, outputs)
 
 
 def _numbers_of_attributes(
@@ -239,11 +233,7 @@ class _Kernel:
                 name = f"{_INPUT}{index}"
                 if name not in self._tensors:  # in place of an attribute
                     continue
-                _core.share_tensor(self._tensors[name], theirs)
-                if name in self._overwritten and is_initialized(theirs):
-                    copy = copy_of(theirs, paddle.CPUPlace())
-                    copy.set_lod(theirs.lod())
-                    _core.share_tensor(self._tensors[name], copy)
+                operator_chains.lend(self._tensors[name], theirs, name in self._overwritten)
             self._operator.run(self._own_scope.scope, paddle.CPUPlace())
             for mine, theirs in zip(self._outputs, outputs):
                 _core.share_tensor(theirs, mine)

@@ -12,6 +12,7 @@ import base64
 import json
 from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from paddle_ngraph.paddle_private.names import (
     scope_remover,
 )
 from paddle_ngraph.paddle_private.protocols import LegacyProgramDesc, Scope, Tensor
-from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache, taken
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # The context of Python functions of the user, which may run programs themselves, in this thread.
@@ -118,14 +119,20 @@ def live_runs() -> int:
 def _run_linked(
     text: str, scope: Scope, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> None:
-    idle = _idle.get_or_create(text, list)
-    try:
-        operator = idle.pop()
-    except IndexError:  # the first run, or other threads use all
-        operator = _LinkedOperator(text)
-    with outside.value if operator.properties.calls_python else nullcontext():
+    with (
+        taken(_idle, text, partial(_LinkedOperator, text)) as operator,
+        outside.value if operator.properties.calls_python else nullcontext(),
+    ):
         operator.run(scope, inputs, outputs)
-    idle.append(operator)
+
+
+def lend(mine: Tensor, theirs: Tensor, is_overwritten: bool) -> None:
+    """Has a variable of an operator share an input of a run, or a copy if it is overwritten."""
+    given = theirs
+    if is_overwritten and is_initialized(theirs):
+        given = copy_of(theirs, paddle.CPUPlace())
+        given.set_lod(theirs.lod())
+    _core.share_tensor(mine, given)
 
 
 def _begin() -> int:
@@ -175,11 +182,7 @@ class _LinkedOperator:
         tensors = {name: scope.var(name).get_tensor() for name in names}
         try:
             for name, theirs in zip(self._inputs, inputs):
-                _core.share_tensor(tensors[name], theirs)
-                if name in self._copied and is_initialized(theirs):
-                    copy = copy_of(theirs, paddle.CPUPlace())
-                    copy.set_lod(theirs.lod())
-                    _core.share_tensor(tensors[name], copy)
+                lend(tensors[name], theirs, name in self._copied)
             # In the scope itself, whose children survive: the scopes of a block's runs.
             self._executor.run_prepared_ctx(self._prepared, scope, False, False, True)
             for name, theirs in zip(self._outputs, outputs):

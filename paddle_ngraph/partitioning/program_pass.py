@@ -142,11 +142,14 @@ def apply_by_name(block: Any, scope: Any) -> None:
     """
     runs = _runs_by_name.get()
     key = None if runs is None or scope is None else _key(block)
-    known = None if key is None else _known.get(key) or _stored(key, block.program)
+    known = None if key is None else _known.get(key)
+    on_disk = None if key is None or known is not None else _key_on_disk(block.program)
+    if on_disk is not None:
+        known = _stored(key, on_disk)
     if known is not None:
         known.repeat(block)
     else:
-        known = _applied_and_stored(block, scope, key)
+        known = _applied_and_stored(block, scope, key, on_disk)
     if runs is not None:
         parameters = [
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
@@ -200,30 +203,32 @@ _known: LRUCache[Hashable, _Applied] = process_cache(
 )
 
 
-def _stored(key: Hashable, program: Any) -> _Applied | None:
+def _key_on_disk(program: Any) -> str | None:
+    """The key of a predictor's program, before the pass, for other processes."""
+    with signals.own_errors():
+        digest = _file_digest.get()()
+        return None if digest is None else stored_passes.key_of(program, digest, _threads.get())
+
+
+def _stored(key: Hashable, on_disk: str) -> _Applied | None:
     """The changes that another process has made to a predictor's program, if they are on disk."""
     with signals.own_errors():
-        on_disk = _key_on_disk(program)
-        found = None if on_disk is None else stored_passes.find(on_disk)
+        found = stored_passes.find(on_disk)
     return None if found is None else _known.put(key, _Applied(*found))
 
 
-def _applied_and_stored(block: Any, scope: Any, key: Hashable | None) -> _Applied:
-    """Runs the pass, and stores its changes if there is a key."""
-    if key is None:
-        return _applied(block, scope, is_predictor=_runs_by_name.get() is not None)
-    on_disk, start = _key_on_disk(block.program), clock.now()
-    known = _known.put(key, _applied(block, scope, is_predictor=True))
+def _applied_and_stored(
+    block: Any, scope: Any, key: Hashable | None, on_disk: str | None
+) -> _Applied:
+    """Runs the pass, and keeps its changes under the keys that there are."""
+    start = clock.now()
+    applied = _applied(block, scope, is_predictor=_runs_by_name.get() is not None)
+    if key is not None:
+        _known.put(key, applied)
     is_slow = clock.now() - start >= flags.get("ngraph_cache_min_ms") / 1000
     if on_disk is not None and is_slow and denylist.is_empty():
-        stored_passes.store(on_disk, *known)
-    return known
-
-
-def _key_on_disk(program: Any) -> str | None:
-    """The key of a predictor's program, before the pass, for other processes."""
-    digest = _file_digest.get()()
-    return None if digest is None else stored_passes.key_of(program, digest, _threads.get())
+        stored_passes.store(on_disk, *applied)
+    return applied
 
 
 def _key(block: Any) -> Hashable:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -78,6 +79,24 @@ class LRUCache(Generic[K, T]):
         with self._lock:
             dropped, self._entries = self._entries, OrderedDict()
         del dropped  # the old table is not cleared: an interrupted use continues with it
+
+
+@contextmanager
+def taken(idle: LRUCache[K, list[T]], key: K, create: Callable[[], T]) -> Iterator[T]:
+    """Takes an idle object out of a cache; returns it there after a block that raises no error.
+
+    Args:
+        idle: The idle objects of each key, of which one thread uses each at a time.
+        key: The key.
+        create: Creates an object in a first block, or where other threads use all.
+    """
+    objects = idle.get_or_create(key, list)
+    try:
+        one = objects.pop()
+    except IndexError:
+        one = create()
+    yield one
+    objects.append(one)
 
 
 @dataclass(frozen=True)
